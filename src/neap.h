@@ -1,0 +1,482 @@
+/* neap: activation checkpointing for LuaJIT. The whole public C API.
+ *
+ * Preprocessed with NEAP_CDEF defined, this file is the cdef that LuaJIT reads: it is never written
+ * twice, so it uses only what LuaJIT's parser knows, and constants are enums, not macros.
+ *
+ * Conventions. Every fallible function returns int: 0 (NEAP_OK) or a negative NEAP_ERR_*; the text,
+ * with numbers, is neap_last_error(). On an error nothing has changed. Functions that return a
+ * double return a handle >= 1, or the negative error. Elements are n_…, bytes …_bytes. The library
+ * never prints, never exits and never calls Lua. One thread drives it; kernels use OpenMP inside.
+ */
+#ifndef NEAP_H
+#define NEAP_H
+
+#ifdef NEAP_CDEF
+#define NEAP_API
+#else
+#include <stddef.h>
+#include <stdint.h>
+#define NEAP_API __attribute__((visibility("default")))
+#endif
+
+/* ---- version and errors ------------------------------------------------------------------- */
+
+enum { NEAP_VERSION_MAJOR = 0, NEAP_VERSION_MINOR = 1, NEAP_VERSION_PATCH = 0, NEAP_ABI = 1 };
+
+/* X(NAME, code, short name) */
+/* clang-format off */
+#define NEAP_ERRORS(X)                          \
+  X(INVALID, -1, "invalid argument")            \
+  X(SHAPE, -2, "shape mismatch")                \
+  X(OVERFLOW, -3, "size overflow")              \
+  X(MEMORY, -4, "out of memory")                \
+  X(STALE, -5, "stale handle")                  \
+  X(DEVICE, -6, "device")                       \
+  X(DTYPE, -7, "dtype")                         \
+  X(STATE, -8, "wrong state")                   \
+  X(UNSUPPORTED, -9, "unsupported")             \
+  X(NOT_FOUND, -10, "not found")                \
+  X(DUPLICATE, -11, "duplicate")                \
+  X(SEGMENT, -12, "invalid segment")            \
+  X(SEGMENT_COUNT, -13, "invalid segment count") \
+  X(PLAN, -14, "invalid plan")                  \
+  X(INFEASIBLE, -15, "does not fit")            \
+  X(MODIFIED, -16, "modified in place")         \
+  X(GRAPH, -17, "graph")                        \
+  X(RECOMPUTE, -18, "recomputation failed")     \
+  X(IO, -19, "input/output")
+/* clang-format on */
+
+enum {
+  NEAP_OK = 0,
+  NEAP_NEED_RECOMPUTE = 1, /* not an error: the caller has to recompute and deliver */
+#define NEAP_X(name, code, text) NEAP_ERR_##name = code,
+  NEAP_ERRORS(NEAP_X)
+#undef NEAP_X
+};
+
+NEAP_API const char *neap_last_error(void);     /* text of the last error of this thread */
+NEAP_API const char *neap_error_name(int code); /* short name, "unknown error" for others */
+NEAP_API int neap_version(void);                /* major * 10000 + minor * 100 + patch */
+NEAP_API int neap_abi(void);
+
+/* ---- devices -------------------------------------------------------------------------------- */
+
+/* Opens a device of a backend ("cpu", "null"). size_bytes: pretended size of null, 0 = unlimited,
+ * ignored elsewhere. The same backend may be opened several times; each device counts for itself.
+ * *device is an id that is never valid again after close. */
+NEAP_API int neap_device_open(const char *backend, double size_bytes, int *device);
+/* Fails with STATE while tensors on it are alive. */
+NEAP_API int neap_device_close(int device);
+NEAP_API const char *neap_device_name(int device); /* NULL when not open */
+NEAP_API int neap_device_computes(int device);     /* 1; 0 for null; negative error */
+/* Names the built-in backends: index 0.., NULL past the end. */
+NEAP_API const char *neap_backend_name(int index);
+/* Description of the matrix product in use, e.g. "oneDNN 2.6.3"; loads it. */
+NEAP_API const char *neap_gemm_name(void);
+
+NEAP_API int neap_threads_set(int n_threads); /* 1 <= n <= 1024 */
+NEAP_API int neap_threads_get(void);
+NEAP_API int neap_cores_physical(void);
+NEAP_API double neap_now(void); /* monotonic seconds */
+
+/* ---- memory: every byte is counted where it is allocated ----------------------------------------
+ */
+
+enum {
+  NEAP_TAG_PARAMETERS,
+  NEAP_TAG_BUFFERS,
+  NEAP_TAG_GRADIENTS, /* of parameters only */
+  NEAP_TAG_OPTIMIZER,
+  NEAP_TAG_BATCH,
+  NEAP_TAG_ACTIVATIONS, /* boundaries, residuals and their gradients */
+  NEAP_TAG_RECOMPUTE,
+  NEAP_TAG_SCRATCH, /* gone when the op returns */
+  NEAP_TAG_WORKSPACE,
+  NEAP_TAG_CHECK,
+  NEAP_N_TAGS
+};
+
+/* Independent high-water marks of one device; each can be restarted alone. WORK counts only
+ * activations + recompute + scratch + workspace, the others all tags. */
+enum { NEAP_METER_RUN, NEAP_METER_STEP, NEAP_METER_ACTION, NEAP_METER_WORK, NEAP_N_METERS };
+
+typedef struct neap_memory_stats {
+  double live_bytes, reserved_bytes, cached_bytes; /* reserved = live + cached free blocks */
+  double budget_bytes;                             /* negative: none */
+  double size_bytes;                               /* of the device, negative: unknown */
+  double n_allocations, n_device_allocations;      /* blocks handed out; calls into the backend */
+  double n_tensors;
+  double tag_live_bytes[10];
+  double peak_bytes[4];         /* by meter */
+  double tag_at_peak_bytes[10]; /* by tag at the moment of the STEP meter's peak */
+} neap_memory_stats;
+
+/* Live bytes: every storage rounded up to 64 bytes. */
+NEAP_API int neap_memory_get(int device, neap_memory_stats *out);
+NEAP_API int neap_memory_restart(int device, int meter); /* its peak becomes what is live now */
+NEAP_API double neap_memory_peak(int device, int meter);
+NEAP_API double neap_memory_live(int device);
+/* Hard limit on live bytes of all tags, like a full device. Negative: none. NaN is an error. */
+NEAP_API int neap_memory_budget(int device, double bytes);
+NEAP_API int neap_memory_trim(int device); /* gives cached free memory back */
+/* For tests: allocations on any device and of the library's own tables number n, n+1, … n+count-1
+ * from now fail (count < 0: all from then on). n = 0 switches it off. */
+NEAP_API int neap_memory_fail(double n, double count);
+NEAP_API double
+neap_memory_n_attempts(void); /* allocations attempted since the last neap_memory_fail */
+/* Tag of the tensors that ops make from now on; returns the previous one, or an error. */
+NEAP_API int neap_tag_select(int tag);
+NEAP_API const char *neap_tag_name(int tag);
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+enum { NEAP_F32, NEAP_BF16, NEAP_I32, NEAP_N_DTYPES };
+enum { NEAP_MAX_DIMS = 6, NEAP_MAX_INPUTS = 6, NEAP_MAX_OUTPUTS = 4, NEAP_MAX_ATTRS = 8 };
+
+/* A handle: slot + generation * 2^20, odd generation = alive. Passed as the double inside. Every
+ * use checks it; a freed or foreign number is NEAP_ERR_STALE. */
+typedef struct neap_tensor {
+  double id;
+} neap_tensor;
+
+/* dims as doubles so that one place checks them: whole, 0 <= d <= 2^53, product without overflow.
+ * Contents are undefined. tag: NEAP_TAG_*, or -1 for the selected one. */
+NEAP_API double neap_tensor_new(int device, int dtype, int n_dims, const double *dims, int tag);
+NEAP_API int neap_tensor_free(double id);  /* idempotent: 1 when it was freed already */
+NEAP_API int neap_tensor_alive(double id); /* 1 or 0 */
+/* Another handle of the same storage, without history: no gradient flows through it. */
+NEAP_API double neap_tensor_detach(double id);
+/* Raw views; the ops reshape and narrow are the differentiable ones. Row-major, contiguous. */
+NEAP_API double neap_tensor_view(double id, int n_dims, const double *dims, double first_element);
+NEAP_API int neap_tensor_device(double id);
+NEAP_API int neap_tensor_dtype(double id);
+NEAP_API int neap_tensor_n_dims(double id);
+NEAP_API double neap_tensor_dim(double id, int dim); /* 0-based */
+NEAP_API double neap_tensor_n_elements(double id);
+NEAP_API double neap_tensor_bytes(double id);   /* counted bytes of its storage */
+NEAP_API double neap_tensor_storage(double id); /* identity of its storage, for comparison */
+NEAP_API double neap_tensor_version(double id); /* raised by each in-place write */
+NEAP_API int neap_tensor_tag(double id);
+/* Host copies; bytes must be exactly n_elements * element size. On null a read gives zeros. */
+NEAP_API int neap_tensor_write(double id, const void *from, size_t bytes);
+NEAP_API int neap_tensor_read(double id, void *to, size_t bytes);
+NEAP_API int neap_tensor_fill(double id, double value);
+/* element e of the tensor = f(seed, stream, e), by Philox: independent of threads and of order. */
+NEAP_API int neap_tensor_fill_normal(double id, double mean, double std, double seed,
+                                     double stream);
+NEAP_API int neap_tensor_fill_uniform(double id, double lo, double hi, double seed, double stream);
+NEAP_API int neap_tensor_copy(double to, double from); /* same shape and dtype, any two devices */
+NEAP_API int neap_tensor_hash(double n, const double *ids, char *hex33); /* XXH3-128 of contents */
+
+/* Scopes: tensors made since the matching begin are freed by end, except those in keep, which move
+ * to the scope outside (or to nobody at depth 0). */
+NEAP_API int neap_scope_begin(void);                                    /* the new depth */
+NEAP_API int neap_scope_end(int depth, int n_keep, const double *keep); /* also ends deeper ones */
+NEAP_API int neap_scope_depth(void);
+NEAP_API int neap_scope_leave(double id); /* the tensor belongs to no scope from now on */
+
+/* ---- randomness: a pure function of a key and a position, there is no generator state
+ * ------------ */
+
+typedef struct neap_rng_state {
+  double seed, step, item, n_items, stage, call;
+} neap_rng_state;
+
+/* item = index in the global batch of the first item of the tensors to come; n_items = items in
+ * them (0: a tensor counts as one item); call counts the ops that draw, within (step, stage). */
+NEAP_API int neap_rng_set(const neap_rng_state *state);
+NEAP_API int neap_rng_get(neap_rng_state *state);
+NEAP_API int neap_rng_stage(double stage); /* enters a stage: its call counter starts at 0 */
+/* index -> a permutation of 0..n-1, keyed; O(1) memory. For shuffling by position. */
+NEAP_API double neap_permute(double index, double n, double seed, double stream);
+NEAP_API double neap_uniform(double index, double seed, double stream); /* in [0, 1) */
+
+/* ---- ops ------------------------------------------------------------------------------------- */
+
+/* X(ID, name, least inputs, most inputs, number of attributes, shape rule). (..) = any leading
+ * dims. The shape rule (src/core/rule_*.c) checks shapes and says what is saved and how much
+ * scratch is used. */
+/* clang-format off */
+#define NEAP_OPS(X)                                                                                       \
+  X(RESHAPE, reshape, 1, 1, 8, reshape)       /* (any) -> attrs[1..attrs[0]]; shares storage */             \
+  X(NARROW, narrow, 1, 1, 2, narrow)          /* rows first, n of dim 0; shares storage */                  \
+  X(TRANSPOSE, transpose, 1, 1, 0, transpose) /* (..,M,N) -> (..,N,M), a copy */                            \
+  X(ADD, add, 2, 2, 0, add)                   /* b's dims are a's or a's last ones */                       \
+  X(MULTIPLY, multiply, 2, 2, 0, multiply)    /* likewise */                                                \
+  X(SCALE, scale, 1, 1, 1, pointwise)         /* attr: factor */                                            \
+  X(GELU, gelu, 1, 1, 0, activation)          /* tanh form */                                               \
+  X(RELU, relu, 1, 1, 0, activation)                                                                        \
+  X(SILU, silu, 1, 1, 0, activation)                                                                        \
+  X(LAYERNORM, layernorm, 3, 3, 1, layernorm) /* x (..,C), gain (C), bias (C); attr: eps */                 \
+  X(RMSNORM, rmsnorm, 2, 2, 1, rmsnorm)       /* x (..,C), gain (C); attr: eps */                           \
+  X(EMBEDDING, embedding, 2, 2, 0, embedding) /* i32 (..), weight (V,C) -> (..,C) */                        \
+  X(DROPOUT, dropout, 1, 1, 1, dropout)       /* attr: p; the mask is drawn again in backward */            \
+  X(LINEAR, linear, 2, 3, 0, linear)          /* x (..,K), w (N,K), bias (N) -> (..,N) */                   \
+  X(MATMUL, matmul, 2, 2, 2, matmul)          /* (..,M,K) x (..,K,N), attrs: transpose a, b */              \
+  X(ATTENTION, attention, 1, 1, 2, attention) /* qkv (B,T,3C) -> (B,T,C); attrs: heads, causal */           \
+  X(CROSS_ENTROPY, cross_entropy, 2, 2, 0, cross_entropy) /* logits (..,V), i32 (..) -> mean, () */         \
+  X(SUM, sum, 1, 1, 1, reduce)                /* attr: dim, -1 = all -> () */                               \
+  X(MEAN, mean, 1, 1, 1, reduce)
+/* clang-format on */
+
+enum {
+#define NEAP_X(id, name, least, most, n_attrs, rule) NEAP_OP_##id,
+  NEAP_OPS(NEAP_X)
+#undef NEAP_X
+      NEAP_N_OPS
+};
+
+NEAP_API int neap_op_find(const char *name); /* id, or NOT_FOUND */
+NEAP_API const char *neap_op_name(int op);   /* NULL for an unknown id */
+/* Registers a copy of a built-in op under an id and a name of its own. */
+NEAP_API int neap_op_copy(int op, const char *name);
+/* Registers an op whose forward and backward are Lua functions. */
+NEAP_API int neap_op_lua(const char *name, int n_inputs, int n_outputs);
+
+/* Runs an op: checks, allocates outputs, computes, and records it on the selected tape when an
+ * input needs a gradient. Returns the handle of the first output; the others by neap_apply_output.
+ */
+NEAP_API double neap_apply1(int op, double a, double p0, double p1, double p2, double p3);
+NEAP_API double neap_apply2(int op, double a, double b, double p0, double p1, double p2, double p3);
+NEAP_API double neap_apply3(int op, double a, double b, double c, double p0, double p1, double p2,
+                            double p3);
+NEAP_API double neap_apply(int op, int n_inputs, const double *inputs, int n_attrs,
+                           const double *attrs);
+NEAP_API double neap_apply_output(int k); /* k-th output of the last apply, k >= 1 */
+
+typedef struct neap_counters {
+  double n_forwards, n_backwards; /* ops */
+  double forward_flops, backward_flops;
+} neap_counters;
+NEAP_API int neap_counters_get(neap_counters *out); /* since the library was loaded */
+
+/* ---- autograd: the tape ------------------------------------------------------------------------
+ */
+
+/* A tape holds what backward needs: saved tensors with their version, and nothing else. */
+NEAP_API int neap_tape_new(void);      /* id >= 1, or an error; tapes are pooled */
+NEAP_API int neap_tape_free(int tape); /* drops what it holds; idempotent */
+/* Ops record on this tape from now on (0: on none). Returns the previous one. */
+NEAP_API int neap_tape_select(int tape);
+NEAP_API int neap_tape_selected(void);
+/* Whether the running stage or region runs for the first time (0) or as a recomputation (1). */
+NEAP_API int neap_recomputing_set(int recomputing); /* returns the previous value */
+NEAP_API int neap_recomputing(void);
+/* Makes the tensor a start of the tape: returns a new handle on the same storage, whose gradient is
+ * collected when grad != 0. Inputs are numbered 0.. in order of the calls. */
+NEAP_API double neap_tape_input(int tape, double id, int grad);
+/* Marks the tensor as the tape's next output (numbered 0..); it may be a tensor without history. */
+NEAP_API int neap_tape_output(int tape, double id);
+/* Gives the gradient of output k and takes the handle (it is stale afterwards, also for an output
+ * that needs none). Shape and dtype must be the output's. */
+NEAP_API int neap_tape_seed(int tape, int output, double grad);
+/* Walks the tape backwards. 0: done. n > 0: node n - 1 belongs to a Lua op: serve it with the calls
+ * below, then call again. On OUT OF MEMORY the node it stopped at is untouched: call again to
+ * retry. */
+NEAP_API int neap_tape_backward(int tape);
+/* The gradient of input k: a handle that is the caller's; 0 when nothing flowed there. A gradient
+ * never shares storage with another. */
+NEAP_API double neap_tape_input_grad(int tape, int input);
+NEAP_API int neap_tape_n_nodes(int tape);
+NEAP_API int neap_tape_n_inputs(int tape);
+NEAP_API int neap_tape_n_outputs(int tape);
+NEAP_API int neap_tape_node_op(int tape, int node);
+NEAP_API double
+neap_tape_saved_bytes(int tape); /* of distinct storages, parameters and inputs too */
+/* 1 when the tape holds the storage of this tensor. */
+NEAP_API int neap_tape_saves(int tape, double id);
+/* Distinct saved storages, as identities of neap_tensor_storage with their bytes and tag. */
+NEAP_API int neap_tape_saved(int tape, int capacity, double *storages, double *bytes, int *tags);
+/* Lua ops. record: after a Lua forward made its outputs; saved tensors are kept by the tape. */
+NEAP_API int neap_tape_record_lua(int op, int n_inputs, const double *inputs, int n_outputs,
+                                  const double *outputs, int n_saved, const double *saved);
+NEAP_API double neap_tape_node_saved(int tape, int node, int k);     /* new handle */
+NEAP_API double neap_tape_node_grad(int tape, int node, int output); /* new handle, 0: none */
+NEAP_API int neap_tape_node_wants(int tape, int node,
+                                  int input); /* 1 when its gradient is needed */
+NEAP_API int neap_tape_node_give(int tape, int node, int input, double grad); /* takes the handle */
+/* Walks from a scalar of the selected tape back to its start, seeding with 1, then empties the
+ * tape. The same protocol as neap_tape_backward. */
+NEAP_API int neap_backward(double loss);
+
+/* Leaves. requires_grad 1 makes the tensor a leaf whose gradient accumulates in neap_tensor_grad.
+ */
+NEAP_API int neap_tensor_requires_grad(double id, int on);
+NEAP_API int
+neap_tensor_needs_grad(double id); /* leaf that requires one, or history on a live tape */
+/* The leaf's gradient: allocated and zeroed at the first call or backward; a handle owned by the
+ * leaf, stale when the leaf is freed. */
+NEAP_API double neap_tensor_grad(double id);
+
+/* ---- optimizers (in place; raise versions)
+ * -------------------------------------------------------- */
+
+/* AdamW (Loshchilov & Hutter 2019). step counts from 1. Decoupled decay: p -= lr * decay * p.
+ * grad_scale multiplies the gradient first (clipping). */
+NEAP_API int neap_adamw(double param, double grad, double m, double v, double lr, double beta1,
+                        double beta2, double eps, double decay, double step, double grad_scale);
+/* v = momentum * v + g + decay * p; p -= lr * v. velocity 0: no momentum. */
+NEAP_API int neap_sgd(double param, double grad, double velocity, double lr, double momentum,
+                      double decay, double grad_scale);
+/* sqrt of the sum of squares over all tensors, in double, in a fixed order. Scratch: one double per
+ * 4,096 elements of the largest tensor. */
+NEAP_API int neap_global_norm(int n, const double *ids, double *norm);
+
+/* ---- policies and the manager (src/checkpoint): see the comments in policy.c and manager.c
+ * ---------- */
+
+/* Words of the source systems: an activation is CHECKPOINTED when its data was dropped and will be
+ * recomputed; it is STORED when its data is held. So every_n:3 DROPS each third one. */
+enum {
+  NEAP_POLICY_NONE,    /* store all */
+  NEAP_POLICY_ALL,     /* drop all */
+  NEAP_POLICY_EVERY_N, /* drop where index % n == 0; n = 0 drops none */
+  NEAP_POLICY_BY_NAME, /* drop where a prefix matches (bytes, case-sensitive) */
+  NEAP_POLICY_GREEDY /* first fit: store while stored + bytes <= budget; zero bytes always stored */
+};
+
+typedef struct neap_policy {
+  int32_t kind;
+  int32_t n_prefixes;
+  uint64_t n;                  /* EVERY_N */
+  uint64_t budget_bytes;       /* GREEDY */
+  const char *const *prefixes; /* BY_NAME; copied by the manager */
+} neap_policy;
+
+/* 1: drop, 0: store, or an error. stored_bytes: what is stored so far (only GREEDY looks at it). */
+NEAP_API int neap_policy_drops(const neap_policy *policy, const char *name, uint64_t index,
+                               uint64_t bytes, uint64_t stored_bytes);
+
+typedef struct neap_manager neap_manager;
+
+typedef struct neap_manager_stats {
+  uint64_t stored_bytes, checkpointed_bytes, recomputed_bytes, current_bytes;
+  uint64_t n_stored, n_checkpointed, n_snapshots, n_log;
+  float savings_ratio; /* f32(checkpointed) / f32(stored + checkpointed), 0 when both are 0 */
+} neap_manager_stats;
+
+typedef struct neap_snapshot {
+  const char *name; /* valid until the manager changes */
+  uint64_t index, logical_bytes, stored_bytes, n_elements;
+  double cost;
+  int32_t is_checkpointed, n_dims;
+  const uint64_t *dims;
+  const float *data; /* host data, NULL when none is held */
+  uint64_t n_data;
+  double payload; /* what record_payload gave; 0 when none */
+} neap_snapshot;
+
+NEAP_API int neap_manager_new(const neap_policy *policy, neap_manager **out);
+NEAP_API void neap_manager_free(neap_manager *manager);
+NEAP_API int
+neap_manager_clear(neap_manager *manager); /* snapshots, log, stats; keeps the policy */
+/* Records an activation of f32 elements; the policy decides. Checks, in this order: overflow of
+ * 4 * product(dims), duplicate name, data length; when one fails nothing has changed. data NULL
+ * with n_data = UINT64_MAX records the size alone. Data of a stored one is copied. */
+NEAP_API int neap_manager_record(neap_manager *manager, const char *name, uint64_t index,
+                                 int n_dims, const uint64_t *dims, const float *data,
+                                 uint64_t n_data, double cost);
+/* Records bytes held elsewhere: payload (a tensor or tape id, not 0) is kept and given back by get.
+ * drop: 1, 0, or -1 to ask the policy. Returns 1 when it was dropped (the payload is not kept), 0
+ * when stored. The manager never frees payloads: release and clear are told to the caller by its
+ * own list. */
+NEAP_API int neap_manager_record_payload(neap_manager *manager, const char *name, uint64_t index,
+                                         uint64_t bytes, double payload, double cost, int drop);
+/* 0: *out is filled. NEAP_NEED_RECOMPUTE: dropped; recompute and call deliver. NOT_FOUND otherwise.
+ */
+NEAP_API int neap_manager_get(neap_manager *manager, const char *name, neap_snapshot *out);
+/* Tells that a dropped activation was recomputed: n_elements is compared with its shape (SHAPE on a
+ * difference, nothing counted), bytes and name go into stats and log. UINT64_MAX skips the
+ * comparison. */
+NEAP_API int neap_manager_deliver(neap_manager *manager, const char *name, uint64_t n_elements);
+/* Forgets the data of one activation: stored and current bytes fall; the snapshot goes. */
+NEAP_API int neap_manager_release(neap_manager *manager, const char *name);
+NEAP_API int neap_manager_get_stats(const neap_manager *manager, neap_manager_stats *out);
+NEAP_API int neap_manager_snapshot(const neap_manager *manager, uint64_t i, neap_snapshot *out);
+NEAP_API const char *neap_manager_log(const neap_manager *manager,
+                                      uint64_t i); /* NULL past the end */
+
+/* ---- segments
+ * -------------------------------------------------------------------------------------- */
+
+/* n_segments balanced segments of n_stages stages: segment k starts at floor(k * L / S). 1 <= S <=
+ * L, else SEGMENT_COUNT. A BOUNDARY is what is kept: the first stage of a segment and the last of
+ * the chain. */
+typedef struct neap_segments neap_segments;
+NEAP_API int neap_segments_new(uint64_t n_segments, uint64_t n_stages, neap_segments **out);
+NEAP_API void neap_segments_free(neap_segments *segments);
+NEAP_API uint64_t neap_segments_start(const neap_segments *segments,
+                                      uint64_t k); /* k = S gives L */
+NEAP_API int neap_segments_is_boundary(const neap_segments *segments, uint64_t stage);
+NEAP_API float neap_segments_kept_fraction(const neap_segments *segments); /* S / L */
+/* Slot k holds the output of segment k (its last stage): floats are copied; SEGMENT when k >= S. */
+NEAP_API int neap_segments_record(neap_segments *segments, uint64_t k, const float *data,
+                                  uint64_t n);
+/* *data = NULL when nothing was recorded. */
+NEAP_API int neap_segments_get(const neap_segments *segments, uint64_t k, const float **data,
+                               uint64_t *n);
+
+/* ---- plans: actions as data, validated and simulated
+ * ------------------------------------------------- */
+
+enum { NEAP_ACTION_FORWARD, NEAP_ACTION_BACKWARD, NEAP_ACTION_FREE_X, NEAP_ACTION_FREE_R };
+enum { NEAP_KEEP_NOTHING, NEAP_KEEP_INPUT, NEAP_KEEP_EVERYTHING };
+
+typedef struct neap_action {
+  int32_t op, stage, keep, mode; /* keep: FORWARD only; mode: 0 = store all */
+} neap_action;
+
+enum { NEAP_MAX_BOUNDARY = 8 }; /* most tensors in one x_i */
+
+/* One stage i of a chain: it reads x_i and writes x_{i+1}. Bytes are exact and never negative. */
+typedef struct neap_stage {
+  int64_t out_bytes;            /* a[i+1]: distinct storages of x_{i+1}; also of its gradient */
+  int64_t saved_bytes;          /* r[i]: kept for backward beyond x_i and x_{i+1} */
+  int64_t forward_extra_bytes;  /* ef[i] */
+  int64_t backward_extra_bytes; /* eb[i] */
+  int64_t forward_cost, backward_cost; /* nanoseconds or FLOPs */
+  int64_t recompute_cost;              /* stops_early only */
+  int64_t recompute_extra_bytes;
+  int32_t stops_early; /* a recomputation right before the stage's backward makes no x_{i+1} */
+  int32_t measured;    /* 1: the fields below are right and are used instead of the table above */
+  /* peak of the action over live bytes at its entry, by neap_keep; [3]: early-stopped recomputation
+   */
+  int64_t forward_peak_bytes[4];
+  int64_t backward_peak_bytes;
+  int64_t grad_bytes; /* gradient of x_i that backward leaves */
+  /* storage identities: x_{i+1} has n_out tensors; out_source[k] = -1 for a new storage of
+   * out_storage_bytes[k], j >= 0 for the storage of x_i's tensor j, -2 - j for the one of output j
+   * < k. */
+  int32_t n_out;
+  int32_t out_source[8];
+  int64_t out_storage_bytes[8];
+  uint32_t saves_in, saves_out; /* bit j: the record holds x_i's / x_{i+1}'s tensor j */
+} neap_stage;
+
+typedef struct neap_simulation {
+  int64_t peak_bytes, cost, end_bytes;
+  int32_t peak_action, n_forwards;
+} neap_simulation;
+
+/* Plans of the policies. drops: n_stages bytes, 1 = the stage's residuals are recomputed before its
+ * backward; boundaries stay. actions: at least neap_plan_capacity(n) of them. Returns their number.
+ */
+NEAP_API int neap_plan_capacity(int n_stages);
+NEAP_API int neap_plan_from_drops(int n_stages, const neap_stage *stages, const uint8_t *drops,
+                                  neap_action *actions);
+/* starts: the first stage of each segment, starts[0] = 0, rising. Each segment but the last is
+ * recomputed once; stops_early of a stage is used where a recomputation meets its backward. */
+NEAP_API int neap_plan_from_segments(int n_stages, const neap_stage *stages, int n_segments,
+                                     const int32_t *starts, neap_action *actions);
+/* PLAN with the action's number and the reason: reads what is not there, frees twice, misses a
+ * backward, leaves something alive. */
+NEAP_API int neap_plan_validate(int n_stages, const neap_stage *stages, int n_actions,
+                                const neap_action *actions);
+/* Validates, then executes on counters. timeline (or NULL): two numbers an action, the live bytes
+ * after it and the peak inside it. */
+NEAP_API int neap_plan_simulate(int n_stages, const neap_stage *stages, int n_actions,
+                                const neap_action *actions, neap_simulation *out,
+                                int64_t *timeline);
+
+#endif
