@@ -117,6 +117,8 @@ NEAP_API int neap_memory_get(int device, neap_memory_stats *out);
 NEAP_API int neap_memory_restart(int device, int meter); /* its peak becomes what is live now */
 NEAP_API double neap_memory_peak(int device, int meter);
 NEAP_API double neap_memory_live(int device);
+/* Free bytes of the machine or card (cgroup limit included), or UNSUPPORTED. */
+NEAP_API double neap_memory_available(int device);
 /* Hard limit on live bytes of all tags, like a full device. Negative: none. NaN is an error. */
 NEAP_API int neap_memory_budget(int device, double bytes);
 NEAP_API int neap_memory_trim(int device); /* gives cached free memory back */
@@ -478,5 +480,17 @@ NEAP_API int neap_plan_validate(int n_stages, const neap_stage *stages, int n_ac
 NEAP_API int neap_plan_simulate(int n_stages, const neap_stage *stages, int n_actions,
                                 const neap_action *actions, neap_simulation *out,
                                 int64_t *timeline);
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+/* Makes the file hold exactly these bytes, whole or not at all: temp file beside it, fsync, rename,
+ * fsync of the directory. A link is replaced, not followed. On IO before the rename the old file is
+ * unaltered and no temp file stays. */
+NEAP_API int neap_file_write(const char *path, const void *data, size_t bytes);
+/* Appends whole lines (data ends in '\n') by one write; makes the file where there is none. Not
+ * synced. IO after a short write: the file ends in a torn line, which readers cut. */
+NEAP_API int neap_file_append(const char *path, const void *data, size_t bytes);
+/* XXH3-128 as 32 hexadecimal digits and a zero. */
+NEAP_API int neap_hash_bytes(const void *data, size_t bytes, char *hex33);
 
 #endif
