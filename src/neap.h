@@ -298,6 +298,7 @@ NEAP_API double neap_tape_node_grad(int tape, int node, int output); /* new hand
 NEAP_API int neap_tape_node_wants(int tape, int node,
                                   int input); /* 1 when its gradient is needed */
 NEAP_API int neap_tape_node_give(int tape, int node, int input, double grad); /* takes the handle */
+NEAP_API int neap_tape_node_done(int tape, int node); /* its gradients are all given */
 /* Walks from a scalar of the selected tape back to its start, seeding with 1, then empties the
  * tape. The same protocol as neap_tape_backward. */
 NEAP_API int neap_backward(double loss);
@@ -360,7 +361,8 @@ typedef struct neap_manager_stats {
 
 typedef struct neap_snapshot {
   const char *name; /* valid until the manager changes */
-  uint64_t index, logical_bytes, stored_bytes, n_elements;
+  uint64_t index, logical_bytes, stored_bytes; /* stored: 0 when checkpointed */
+  uint64_t n_elements;                         /* UINT64_MAX: recorded by its bytes */
   double cost;
   int32_t is_checkpointed, n_dims;
   const uint64_t *dims;
@@ -373,6 +375,8 @@ NEAP_API int neap_manager_new(const neap_policy *policy, neap_manager **out);
 NEAP_API void neap_manager_free(neap_manager *manager);
 NEAP_API int
 neap_manager_clear(neap_manager *manager); /* snapshots, log, stats; keeps the policy */
+/* Another policy for later records; a copy is taken. */
+NEAP_API int neap_manager_set_policy(neap_manager *manager, const neap_policy *policy);
 /* Records an activation of f32 elements; the policy decides. Checks, in this order: overflow of
  * 4 * product(dims), duplicate name, data length; when one fails nothing has changed. data NULL
  * with n_data = UINT64_MAX records the size alone. Data of a stored one is copied. */
@@ -392,7 +396,8 @@ NEAP_API int neap_manager_get(neap_manager *manager, const char *name, neap_snap
  * difference, nothing counted), bytes and name go into stats and log. UINT64_MAX skips the
  * comparison. */
 NEAP_API int neap_manager_deliver(neap_manager *manager, const char *name, uint64_t n_elements);
-/* Forgets the data of one activation: stored and current bytes fall; the snapshot goes. */
+/* Forgets one activation: the snapshot goes, and with it its bytes and its count (stored and current
+ * when it was stored, checkpointed otherwise). Recomputed bytes and the log stay. */
 NEAP_API int neap_manager_release(neap_manager *manager, const char *name);
 NEAP_API int neap_manager_get_stats(const neap_manager *manager, neap_manager_stats *out);
 NEAP_API int neap_manager_snapshot(const neap_manager *manager, uint64_t i, neap_snapshot *out);
@@ -458,7 +463,7 @@ typedef struct neap_stage {
 
 typedef struct neap_simulation {
   int64_t peak_bytes, cost, end_bytes;
-  int32_t peak_action, n_forwards;
+  int32_t peak_action, n_forwards; /* peak_action: from 0, the first with that peak */
 } neap_simulation;
 
 /* Plans of the policies. drops: n_stages bytes, 1 = the stage's residuals are recomputed before its
@@ -471,7 +476,7 @@ NEAP_API int neap_plan_from_drops(int n_stages, const neap_stage *stages, const 
  * recomputed once; stops_early of a stage is used where a recomputation meets its backward. */
 NEAP_API int neap_plan_from_segments(int n_stages, const neap_stage *stages, int n_segments,
                                      const int32_t *starts, neap_action *actions);
-/* PLAN with the action's number and the reason: reads what is not there, frees twice, misses a
+/* PLAN with the action's number (from 1) and the reason: reads what is not there, frees twice, misses a
  * backward, leaves something alive. */
 NEAP_API int neap_plan_validate(int n_stages, const neap_stage *stages, int n_actions,
                                 const neap_action *actions);

@@ -11,9 +11,42 @@
 
 /* INVALID when a field has no meaning: kind out of range, a NULL where a name should be. */
 int neap__policy_check(const neap_policy *policy);
+/* A deep copy, checked; ends with neap__policy_free. */
+int neap__policy_copy(neap_policy *to, const neap_policy *from);
+void neap__policy_free(neap_policy *policy);
 /* The decision without the checks, for callers that have made them. */
 int neap__policy_drops(const neap_policy *policy, const char *name, uint64_t index, uint64_t bytes,
                        uint64_t stored_bytes);
+
+/* ---- snapshot.c and names.c: the manager's activations by name ---- */
+
+typedef struct neap__entry {
+  neap_snapshot snapshot; /* name, dims and data lie behind the entry, in its block */
+  uint64_t hash;          /* of the name */
+  int position;           /* in the order of the records */
+} neap__entry;
+
+enum { NEAP__SHAPE_TEXT = 400 };
+
+/* OVERFLOW, without a text, when 4 * product(dims) does not fit in 64 bits. */
+int neap__count_elements(int n_dims, const uint64_t *dims, uint64_t *n_elements, uint64_t *bytes);
+/* "[2, 3]" in text, which has NEAP__SHAPE_TEXT bytes; a long shape ends in "..." */
+const char *neap__shape_text(int n_dims, const uint64_t *dims, char *text);
+int neap__shape_mismatch(int n_dims, const uint64_t *dims, uint64_t n_found);
+/* Copies the wish into one block: entry, dims, data where it is stored, name. NULL: no memory. */
+neap__entry *neap__entry_new(const neap_snapshot *wish, int drop);
+
+typedef struct neap__names {
+  neap__entry **places; /* NULL: free */
+  size_t n, capacity;   /* capacity: 0 or a power of two */
+} neap__names;
+
+uint64_t neap__name_hash(const char *name);
+neap__entry *neap__names_find(const neap__names *names, const char *name); /* or NULL */
+/* Room for one more; on MEMORY the table is as it was. */
+int neap__names_reserve(neap__names *names);
+void neap__names_add(neap__names *names, neap__entry *entry); /* after reserve; a new name */
+void neap__names_remove(neap__names *names, const neap__entry *entry);
 
 /* ---- plan.c: the rules of a plan, the same for validator and simulator ---- */
 

@@ -82,6 +82,40 @@ int neap__policy_check(const neap_policy *policy) {
   return NEAP_OK;
 }
 
+/* prefixes move into one block: pointers, then texts */
+int neap__policy_copy(neap_policy *to, const neap_policy *from) {
+  int code = neap__policy_check(from);
+  if (code != NEAP_OK) {
+    return code;
+  }
+  *to = *from;
+  to->prefixes = NULL;
+  if (from->kind != NEAP_POLICY_BY_NAME || from->n_prefixes == 0) {
+    to->n_prefixes = 0;
+    return NEAP_OK;
+  }
+  size_t n = (size_t)from->n_prefixes, bytes = n * sizeof(char *);
+  for (size_t i = 0; i < n; i++) {
+    bytes += strlen(from->prefixes[i]) + 1;
+  }
+  const char **block = neap__host_alloc(bytes);
+  if (block == NULL) {
+    return neap__error(NEAP_ERR_MEMORY, "out of memory: no host memory for %zu prefixes", n);
+  }
+  char *text = (char *)(block + n);
+  for (size_t i = 0; i < n; i++) {
+    size_t length = strlen(from->prefixes[i]) + 1;
+    block[i] = memcpy(text, from->prefixes[i], length);
+    text += length;
+  }
+  to->prefixes = block;
+  return NEAP_OK;
+}
+
+void neap__policy_free(neap_policy *policy) {
+  neap__host_free((void *)(uintptr_t)policy->prefixes);
+}
+
 int neap__policy_drops(const neap_policy *policy, const char *name, uint64_t index, uint64_t bytes,
                        uint64_t stored_bytes) {
   return rules[policy->kind](policy, name, index, bytes, stored_bytes);
