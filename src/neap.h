@@ -360,7 +360,7 @@ typedef struct neap_manager_stats {
 } neap_manager_stats;
 
 typedef struct neap_snapshot {
-  const char *name; /* valid until the manager changes */
+  const char *name;                            /* valid until the manager changes */
   uint64_t index, logical_bytes, stored_bytes; /* stored: 0 when checkpointed */
   uint64_t n_elements;                         /* UINT64_MAX: recorded by its bytes */
   double cost;
@@ -396,8 +396,8 @@ NEAP_API int neap_manager_get(neap_manager *manager, const char *name, neap_snap
  * difference, nothing counted), bytes and name go into stats and log. UINT64_MAX skips the
  * comparison. */
 NEAP_API int neap_manager_deliver(neap_manager *manager, const char *name, uint64_t n_elements);
-/* Forgets one activation: the snapshot goes, and with it its bytes and its count (stored and current
- * when it was stored, checkpointed otherwise). Recomputed bytes and the log stay. */
+/* Forgets one activation: the snapshot goes, and with it its bytes and its count (stored and
+ * current when it was stored, checkpointed otherwise). Recomputed bytes and the log stay. */
 NEAP_API int neap_manager_release(neap_manager *manager, const char *name);
 NEAP_API int neap_manager_get_stats(const neap_manager *manager, neap_manager_stats *out);
 NEAP_API int neap_manager_snapshot(const neap_manager *manager, uint64_t i, neap_snapshot *out);
@@ -476,8 +476,8 @@ NEAP_API int neap_plan_from_drops(int n_stages, const neap_stage *stages, const 
  * recomputed once; stops_early of a stage is used where a recomputation meets its backward. */
 NEAP_API int neap_plan_from_segments(int n_stages, const neap_stage *stages, int n_segments,
                                      const int32_t *starts, neap_action *actions);
-/* PLAN with the action's number (from 1) and the reason: reads what is not there, frees twice, misses a
- * backward, leaves something alive. */
+/* PLAN with the action's number (from 1) and the reason: reads what is not there, frees twice,
+ * misses a backward, leaves something alive. */
 NEAP_API int neap_plan_validate(int n_stages, const neap_stage *stages, int n_actions,
                                 const neap_action *actions);
 /* Validates, then executes on counters. timeline (or NULL): two numbers an action, the live bytes
