@@ -291,8 +291,9 @@ NEAP_API int neap_tape_saves(int tape, double id);
 /* Distinct saved storages, as identities of neap_tensor_storage with their bytes and tag. */
 NEAP_API int neap_tape_saved(int tape, int capacity, double *storages, double *bytes, int *tags);
 /* Lua ops. record: after a Lua forward made its outputs; saved tensors are kept by the tape. */
-NEAP_API int neap_tape_record_lua(int op, int n_inputs, const double *inputs, int n_outputs,
-                                  const double *outputs, int n_saved, const double *saved);
+NEAP_API int neap_tape_record_lua(int tape, int op, int n_inputs, const double *inputs,
+                                  int n_outputs, const double *outputs, int n_saved,
+                                  const double *saved);
 NEAP_API double neap_tape_node_saved(int tape, int node, int k);     /* new handle */
 NEAP_API double neap_tape_node_grad(int tape, int node, int output); /* new handle, 0: none */
 NEAP_API int neap_tape_node_wants(int tape, int node,
