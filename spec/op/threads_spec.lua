@@ -1,0 +1,67 @@
+-- Sums are taken in blocks of a fixed size: the number of threads changes no bit of them.
+local neap = require("neap")
+local gradcheck = require("spec.support.gradcheck")
+local numbers = require("spec.support.numbers")
+
+describe("an op on two threads", function()
+  setup(gradcheck.cpu)
+  after_each(function() neap.threads(1) end)
+
+  local wave = numbers.wave
+
+  -- bits of the output and of each float input's gradient
+  local function bits(threads, inputs, run)
+    neap.threads(threads)
+    return neap.scope(function()
+      local tensors, all = {}, {}
+      for k, input in ipairs(inputs) do
+        tensors[k] = gradcheck.tensor(input, input.dtype ~= "i32" or nil)
+      end
+      local y = run(unpack(tensors))
+      all[1] = y:bits()
+      neap.op.mean(neap.op.multiply(y, gradcheck.tensor(wave(y:dims(), 11)))):backward()
+      for k, input in ipairs(inputs) do
+        if input.dtype ~= "i32" then all[#all + 1] = tensors[k]:grad():bits() end
+      end
+      return all
+    end)
+  end
+
+  local function same(name, inputs, run)
+    it("has one thread's bits: " .. name, function()
+      local one, two = bits(1, inputs, run), bits(2, inputs, run)
+      for i = 1, #one do numbers.same(("%s, tensor %d"):format(name, i), one[i], two[i]) end
+    end)
+  end
+
+  local big, row = wave({ 1031, 131 }, 1), wave({ 131 }, 2, 0.5, 1)
+
+  for _, name in ipairs({ "gelu", "relu", "silu", "transpose", "sum", "mean" }) do
+    same(name, { big }, function(x) return neap.op[name](x) end)
+  end
+  for dim = 1, 2 do
+    same("sum over dimension " .. dim, { big }, function(x) return neap.op.sum(x, dim) end)
+  end
+  for _, name in ipairs({ "add", "multiply" }) do
+    same(name, { big, row }, function(a, b) return neap.op[name](a, b) end)
+  end
+  same("layernorm", { big, row, wave({ 131 }, 3) }, function(x, g, b)
+    return neap.op.layernorm(x, g, b, 1e-5)
+  end)
+  same("rmsnorm", { big, row }, function(x, g) return neap.op.rmsnorm(x, g, 1e-5) end)
+  same("embedding", { numbers.random(1).ids({ 3000 }, 50), wave({ 50, 67 }, 1) }, function(i, w)
+    return neap.op.embedding(i, w)
+  end)
+  same("cross_entropy", { big, numbers.random(2).ids({ 1031 }, 131) }, function(x, t)
+    return neap.op.cross_entropy(x, t)
+  end)
+  for _, causal in ipairs({ true, false }) do
+    same("attention, causal " .. tostring(causal), { wave({ 2, 130, 96 }, 1) }, function(x)
+      return neap.op.attention(x, 4, causal)
+    end)
+  end
+  same("linear of one row", { wave({ 1, 700 }, 1), wave({ 300, 700 }, 2), wave({ 300 }, 3) },
+    function(x, w, b) return neap.op.linear(x, w, b) end)
+  same("linear to one column", { wave({ 900, 300 }, 1), wave({ 1, 300 }, 2), wave({ 1 }, 3) },
+    function(x, w, b) return neap.op.linear(x, w, b) end)
+end)
