@@ -1,4 +1,10 @@
--- Runs before the specs: one thread, whoever starts busted, so that times and bits are alike.
+-- Runs before the specs: says so when the library does not load; one thread, whoever starts busted,
+-- so that times and bits are alike.
 local found, neap = pcall(require, "neap.ffi")
-local threads = tonumber(os.getenv("OMP_NUM_THREADS")) or 1
-if found then pcall(function() neap.C.neap_threads_set(threads) end) end
+if found then
+  local threads = tonumber(os.getenv("OMP_NUM_THREADS")) or 1
+  pcall(function() neap.C.neap_threads_set(threads) end)
+else
+  io.stderr:write("specs run without the library: ", tostring(neap), "\n")
+  package.loaded["neap.ffi"] = nil
+end

@@ -14,8 +14,8 @@ return {
   chunk = 8, -- items one forward sees
   global_batch = 8, -- items one step sees
 
-  -- memory: all that is alive on the device has to fit into the budget. Keeping every activation for
-  -- backward would not; in 2 segments, the activations of one are dropped and recomputed
+  -- memory: all that is alive on the device has to fit into the budget. Keeping every activation
+  -- for backward would not; in 2 segments, those of the first are dropped and recomputed
   budget = "64MiB",
   checkpoint = "segments:2", -- try none, all, every_n:2, segments:3
 

@@ -6,8 +6,8 @@ local EXPECTED = "expected bytes like 512MiB, 1.5GiB, 80%"
 
 local UNITS = {
   [""] = 1, b = 1,
-  kib = 2 ^ 10, mib = 2 ^ 20, gib = 2 ^ 30, tib = 2 ^ 40,
-  kb = 1e3, mb = 1e6, gb = 1e9, tb = 1e12,
+  kib = 2 ^ 10, mib = 2 ^ 20, gib = 2 ^ 30, tib = 2 ^ 40, pib = 2 ^ 50,
+  kb = 1e3, mb = 1e6, gb = 1e9, tb = 1e12, pb = 1e15,
 }
 
 local function refuse(found, why)

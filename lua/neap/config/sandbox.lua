@@ -29,13 +29,18 @@ local function run_bounded(chunk)
   jit.off(chunk, true)
   local n, most_kib = 0, collectgarbage("count") + MOST_KIB
   local hook, mask, count = debug.gethook()
+  -- without its own end the hook would fire again in what catches its error
+  local function stop(message)
+    debug.sethook()
+    fail.raise("usage", message)
+  end
   debug.sethook(function()
     n = n + 1
     if n > MOST_INSTRUCTIONS then
-      fail.raise("usage", "it runs for more than " .. MOST_INSTRUCTIONS .. " instructions")
+      stop("it runs for more than " .. MOST_INSTRUCTIONS .. " instructions")
     end
     if collectgarbage("count") > most_kib then
-      fail.raise("usage", "it takes more than " .. MOST_KIB .. " KiB of memory")
+      stop("it takes more than " .. MOST_KIB .. " KiB of memory")
     end
   end, "", 1)
   local ok, result = pcall(chunk)
