@@ -38,6 +38,44 @@ NEAP_CPU_OPS(NEAP_X)
 int neap__cpu_gemm(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, const float *a,
                    int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
 
+/* Description of the library behind it, "oneDNN 2.6.3"; loads it. NULL when it cannot be loaded. */
+const char *neap__cpu_gemm_name(void);
+
+/* n_batches products, one stride (in elements) a matrix; c_stride 0 sums them into one C in order.
+ */
+int neap__cpu_gemm_batch(int64_t n_batches, int trans_a, int trans_b, int64_t m, int64_t n,
+                         int64_t k, const float *a, int64_t a_stride, const float *b,
+                         int64_t b_stride, float beta, float *c, int64_t c_stride);
+
+/* The kernel for one row or one column: y (n) = matrix op vector + beta y. by_rows: y[i] is row i
+ * of the matrix (n,k) times the vector; else column i of the matrix (k,n). */
+void neap__cpu_gemv(int by_rows, int64_t n, int64_t k, const float *matrix, int64_t row_length,
+                    const float *vector, int64_t vector_step, float beta, float *y, int64_t y_step);
+
+/* Runs range(arg, first, last) over equal parts of 0..n-1, one a thread, where n items of about
+ * `cost` element operations each are worth it; else in the calling thread, outside OpenMP. Parts
+ * depend on the number of threads: what an item computes must not. */
+typedef void (*neap__cpu_range)(const void *arg, int64_t first, int64_t last);
+void neap__cpu_parallel(int64_t n, int64_t cost, neap__cpu_range range, const void *arg);
+
+/* out (cols) = or += column sums of x (rows,cols), elementwise times y (rows,cols) unless NULL.
+ * scratch: neap__row_blocks(rows) * cols floats. */
+void neap__cpu_sum_rows(const float *x, const float *y, int64_t rows, int64_t cols, float *scratch,
+                        float *out, int accumulate);
+/* The second half of it: out = or += the sum of the blocks' partial rows, `stride` floats apart. */
+void neap__cpu_sum_blocks(const float *partial, int64_t blocks, int64_t stride, int64_t cols,
+                          float *out, int accumulate);
+
+/* Fails with INVALID, naming the first index outside 0..limit-1. */
+int neap__cpu_check_indices(const char *op, const char *what, const neap_view *indices,
+                            int64_t limit);
+
+int neap__cpu_alloc(void *, size_t, void **);
+void neap__cpu_free(void *, void *, size_t);
+int neap__cpu_memory_info(void *, size_t *, size_t *);
+int neap__cpu_copy(void *, void *, const void *, size_t);
+int neap__cpu_zero(void *, void *, size_t);
+
 int neap__cpu_fill(void *, const neap_view *, double);
 int neap__cpu_fill_random(void *, const neap_view *, int, double, double, uint64_t);
 int neap__cpu_accumulate(void *, const neap_view *, const neap_view *);

@@ -1,0 +1,197 @@
+/* Vectors of floats as the compiler's vector types, and the few functions kernels need on them.
+ *
+ * NEAP_LANES floats fill one register of the machine this is compiled for. Loops over lanes become
+ * one instruction each (gcc and clang do this for fma, max and sqrt alike). Sums keep their partial
+ * sums in a fixed number of lanes and add them in a fixed order: their bits depend on the length
+ * alone, never on threads. The last, partial vector of a row goes through the same functions as the
+ * others, padded with zeros: the bits of an element do not depend on its place.
+ */
+#ifndef NEAP_VMATH_H
+#define NEAP_VMATH_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+enum { NEAP_LANES = 16 };
+#elif defined(__AVX__)
+enum { NEAP_LANES = 8 };
+#else
+enum { NEAP_LANES = 4 };
+#endif
+
+typedef float vf __attribute__((vector_size(NEAP_LANES * sizeof(float))));
+typedef int32_t vi __attribute__((vector_size(NEAP_LANES * sizeof(int32_t))));
+typedef uint32_t vu __attribute__((vector_size(NEAP_LANES * sizeof(uint32_t))));
+
+#define NEAP_INLINE static inline __attribute__((always_inline, unused))
+
+NEAP_INLINE vf v_load(const float *p) {
+  vf v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+
+NEAP_INLINE void v_store(float *p, vf v) {
+  memcpy(p, &v, sizeof v);
+}
+
+/* The first n < NEAP_LANES floats, the others 0. */
+NEAP_INLINE vf v_load_n(const float *p, int64_t n) {
+  float lanes[NEAP_LANES] = {0};
+  for (int64_t i = 0; i < n; i++) {
+    lanes[i] = p[i];
+  }
+  return v_load(lanes);
+}
+
+NEAP_INLINE void v_store_n(float *p, vf v, int64_t n) {
+  float lanes[NEAP_LANES];
+  v_store(lanes, v);
+  for (int64_t i = 0; i < n; i++) {
+    p[i] = lanes[i];
+  }
+}
+
+NEAP_INLINE vf v_set(float x) {
+  return x - (vf){0}; /* minus keeps -0 */
+}
+
+/* a * b + c, rounded once where the machine can. */
+NEAP_INLINE vf v_fma(vf a, vf b, vf c) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  vf r;
+  for (int i = 0; i < NEAP_LANES; i++) {
+    r[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  }
+  return r;
+#else
+  return a * b + c;
+#endif
+}
+
+/* b where a or b is NaN: put the value that must stay NaN second. */
+NEAP_INLINE vf v_max(vf a, vf b) {
+  vf r;
+  for (int i = 0; i < NEAP_LANES; i++) {
+    r[i] = a[i] > b[i] ? a[i] : b[i];
+  }
+  return r;
+}
+
+NEAP_INLINE vf v_min(vf a, vf b) {
+  vf r;
+  for (int i = 0; i < NEAP_LANES; i++) {
+    r[i] = a[i] < b[i] ? a[i] : b[i];
+  }
+  return r;
+}
+
+/* a where the mask (of a comparison) is set, else 0. */
+NEAP_INLINE vf v_keep(vi mask, vf a) {
+  return (vf)(mask & (vi)a);
+}
+
+NEAP_INLINE float v_sum(vf v) {
+  float lanes[NEAP_LANES];
+  v_store(lanes, v);
+#pragma GCC unroll 4
+  for (int width = NEAP_LANES / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; i++) {
+      lanes[i] += lanes[i + width];
+    }
+  }
+  return lanes[0];
+}
+
+NEAP_INLINE float v_highest(vf v) {
+  float highest = v[0];
+  for (int i = 1; i < NEAP_LANES; i++) {
+    highest = v[i] > highest ? v[i] : highest;
+  }
+  return highest;
+}
+
+/* e^x within 2 units in the last place; 0 below -87, infinity above 88.72, NaN stays NaN.
+ * x = n ln 2 + r, |r| <= ln 2 / 2; the polynomial is the one of Arm's optimized routines. */
+NEAP_INLINE vf v_exp(vf x) {
+  const float magic = 0x1.8p23f; /* adding it rounds to a whole number, kept in the low bits */
+  x = v_max(v_set(-87.3f), v_min(v_set(89.0f), x));
+  vf t = v_fma(x, v_set(0x1.715476p+0f), v_set(magic));
+  vf n = t - magic;
+  vf r = v_fma(n, v_set(-0x1.62e4p-1f), x);
+  r = v_fma(n, v_set(-0x1.7f7d1cp-20f), r);
+  /* 2^(n - 1), so that n = 128 has a finite one; n = -126 gives 0 */
+  vf half = (vf)(((vu)t << 23) + (126u << 23));
+  vf r2 = r * r;
+  vf high = v_fma(v_set(0x1.0e4020p-7f), r, v_set(0x1.573e2ep-5f));
+  vf low = v_fma(v_set(0x1.555e66p-3f), r, v_set(0x1.fffdb6p-2f));
+  vf p = v_fma(v_fma(high, r2, low), r2, v_set(0x1.ffffecp-1f) * r);
+  vf y = v_fma(p, half, half);
+  return y + y;
+}
+
+/* 1 / (1 + e^-x). */
+NEAP_INLINE vf v_sigmoid(vf x) {
+  return 1.0f / (1.0f + v_exp(-x));
+}
+
+/* Sum of n floats: 4 vectors of partial sums. */
+NEAP_INLINE float v_row_sum(const float *x, int64_t n) {
+  vf s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+  int64_t i = 0;
+  for (; i + 4 * NEAP_LANES <= n; i += 4 * NEAP_LANES) {
+    s0 += v_load(x + i);
+    s1 += v_load(x + i + NEAP_LANES);
+    s2 += v_load(x + i + 2 * NEAP_LANES);
+    s3 += v_load(x + i + 3 * NEAP_LANES);
+  }
+  for (; i + NEAP_LANES <= n; i += NEAP_LANES) {
+    s0 += v_load(x + i);
+  }
+  if (i < n) {
+    s1 += v_load_n(x + i, n - i);
+  }
+  return v_sum((s0 + s1) + (s2 + s3));
+}
+
+/* to[i] = f(from[i]) for first <= i < last; f is inlined. */
+NEAP_INLINE void v_map(float *to, const float *from, int64_t first, int64_t last, vf (*f)(vf)) {
+  int64_t i = first;
+  for (; i + NEAP_LANES <= last; i += NEAP_LANES) {
+    v_store(to + i, f(v_load(from + i)));
+  }
+  if (i < last) {
+    v_store_n(to + i, f(v_load_n(from + i, last - i)), last - i);
+  }
+}
+
+/* to[i] = f(a[i], b[i]), or added to to[i]. */
+NEAP_INLINE void v_map2(float *to, const float *a, const float *b, int64_t first, int64_t last,
+                        int add, vf (*f)(vf, vf)) {
+  int64_t i = first;
+  for (; i + NEAP_LANES <= last; i += NEAP_LANES) {
+    vf y = f(v_load(a + i), v_load(b + i));
+    v_store(to + i, add ? v_load(to + i) + y : y);
+  }
+  if (i < last) {
+    int64_t n = last - i;
+    vf y = f(v_load_n(a + i, n), v_load_n(b + i, n));
+    v_store_n(to + i, add ? v_load_n(to + i, n) + y : y, n);
+  }
+}
+
+NEAP_INLINE vf v_add(vf a, vf b) {
+  return a + b;
+}
+
+NEAP_INLINE vf v_multiply(vf a, vf b) {
+  return a * b;
+}
+
+/* to[i] += from[i]. */
+NEAP_INLINE void v_add_to(float *to, const float *from, int64_t n) {
+  v_map2(to, to, from, 0, n, 0, v_add);
+}
+
+#endif
