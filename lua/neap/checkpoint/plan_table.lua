@@ -1,0 +1,99 @@
+-- How a plan prints: a row a stage, the predicted peak and where, what it costs beside keep-all.
+local bytes = require("neap.bytes")
+local plans = require("neap.checkpoint.plan")
+
+local M = {}
+
+-- what each stage keeps after its first forward, and how often it runs again
+local function rows_of(plan)
+  local keeps, forwards = {}, {}
+  for _, action in ipairs(plan.actions) do
+    if action.op == "forward" then
+      keeps[action.stage] = keeps[action.stage] or action.keep
+      forwards[action.stage] = (forwards[action.stage] or 0) + 1
+    end
+  end
+  return keeps, forwards
+end
+
+local function kept_bytes(profile, i, keep)
+  local boundary = i > 0 and keep ~= "nothing" and tonumber(profile.stages[i].out_bytes) or 0
+  return boundary + (keep == "everything" and tonumber(profile.stages[i + 1].saved_bytes) or 0)
+end
+
+-- columns as wide as their widest cell; all but the first few are numbers and stand right
+local function aligned(rows, n_left)
+  local widths = {}
+  for _, row in ipairs(rows) do
+    for c, cell in ipairs(row) do widths[c] = math.max(widths[c] or 0, #cell) end
+  end
+  local lines = {}
+  for r, row in ipairs(rows) do
+    local cells = {}
+    for c, cell in ipairs(row) do
+      local pad = string.rep(" ", widths[c] - #cell)
+      cells[c] = c <= n_left and cell .. pad or pad .. cell
+    end
+    lines[r] = ("  " .. table.concat(cells, "  ")):gsub("%s+$", "")
+  end
+  return lines
+end
+
+local function stage_lines(plan, profile)
+  local keeps, forwards = rows_of(plan)
+  local rows = { profile and { "stage", "name", "keeps", "kept", "residuals", "recomputed" }
+    or { "stage", "keeps", "recomputed" } }
+  for i = 0, plan.n_stages - 1 do
+    local keep, again = keeps[i] or "-", tostring(math.max((forwards[i] or 0) - 1, 0))
+    if profile then
+      local stage = profile.stages[i + 1]
+      rows[i + 2] = {
+        tostring(i), stage.name, keep, bytes.format(kept_bytes(profile, i, keep)),
+        bytes.format(stage.saved_bytes), again,
+      }
+    else
+      rows[i + 2] = { tostring(i), keep, again }
+    end
+  end
+  return aligned(rows, profile and 3 or 2)
+end
+
+local function percent_over(cost, base)
+  if base == 0 then return cost == 0 and "+0.0%" or "more than" end
+  return string.format("+%.1f%%", (cost - base) / base * 100)
+end
+
+local function prediction_lines(plan, profile, lines)
+  local valid, message = plans.validate(plan, profile)
+  if not valid then
+    lines[#lines + 1] = "not a valid plan: " .. message
+    return
+  end
+  local found = plans.simulate(plan, profile)
+  local all = plans.simulate(plans.build("none", profile), profile)
+  local function add(...) lines[#lines + 1] = string.format(...) end
+  add("predicted peak %s at action %d of %d: %s", bytes.format(found.peak_bytes), found.peak_action,
+    #plan.actions, plans.describe(plan.actions[found.peak_action], profile))
+  if plan.measured_peak_bytes then
+    add("measured peak %s", bytes.format(plan.measured_peak_bytes))
+  end
+  add("cost %s of keep-all; %d forwards, %d of them recomputed", percent_over(found.cost, all.cost),
+    found.forwards, found.forwards - plan.n_stages)
+  if plan.least_bytes then add("least feasible budget %s", bytes.format(plan.least_bytes)) end
+  add("least budget without recomputation %s", bytes.format(all.peak_bytes))
+end
+
+--- The table of a plan, without a last newline.
+---@param plan neap.Plan
+---@param profile neap.Profile|nil  nil: what can be said without bytes
+---@return string
+function M.text(plan, profile)
+  local lines = { string.format("plan %s: %d stages, %d actions", plan.spec or "by hand",
+    plan.n_stages, #plan.actions) }
+  for _, line in ipairs(stage_lines(plan, profile)) do lines[#lines + 1] = line end
+  if profile then prediction_lines(plan, profile, lines) end
+  for _, note in ipairs(plan.notes or {}) do lines[#lines + 1] = "note: " .. note end
+  return table.concat(lines, "\n")
+end
+
+return M
