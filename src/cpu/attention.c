@@ -24,10 +24,10 @@ static void soften(float *scores, int64_t keys, float *most, float *sum, float *
     for (int64_t j = 0; j < keys; j++) {
       high = v_max(high, v_load(scores + j * NEAP_STRIP + half));
     }
-    vf shrink = v_exp(before - high), total = {0};
+    vf shrink = v_exp_below(before - high), total = {0};
     for (int64_t j = 0; j < keys; j++) {
       float *at = scores + j * NEAP_STRIP + half;
-      vf p = v_exp(v_load(at) - high);
+      vf p = v_exp_below(v_load(at) - high);
       v_store(at, p);
       total += p;
     }

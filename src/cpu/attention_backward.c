@@ -52,7 +52,7 @@ static void strip_gradient(const neap__attention *shape, buffers *buf, int64_t s
       int64_t i = j * NEAP_Q_BLOCK + half;
       vf probability = {0}, slope = {0};
       if (j < visible) {
-        probability = v_exp(v_load(p + i) - lse);
+        probability = v_exp_below(v_load(p + i) - lse);
         slope = probability * (v_load(ds + i) - big_d);
       }
       v_store(p + i, probability);

@@ -10,17 +10,19 @@
 enum { PIECE = 1024 }; /* logits that stay in the first cache between maximum and sum */
 
 static float highest(const float *x, int64_t n) {
-  vf h0 = v_set(-INFINITY), h1 = h0;
+  vf h0 = v_set(-INFINITY), h1 = h0, h2 = h0, h3 = h0;
   int64_t i = 0;
-  for (; i + 2 * NEAP_LANES <= n; i += 2 * NEAP_LANES) {
+  for (; i + 4 * NEAP_LANES <= n; i += 4 * NEAP_LANES) {
     h0 = v_max(h0, v_load(x + i));
     h1 = v_max(h1, v_load(x + i + NEAP_LANES));
+    h2 = v_max(h2, v_load(x + i + 2 * NEAP_LANES));
+    h3 = v_max(h3, v_load(x + i + 3 * NEAP_LANES));
   }
   float rest = -INFINITY;
   for (; i < n; i++) {
     rest = rest > x[i] ? rest : x[i];
   }
-  float most = v_highest(v_max(h0, h1));
+  float most = v_highest(v_max(v_max(h0, h1), v_max(h2, h3)));
   return rest > most ? rest : most;
 }
 
@@ -28,8 +30,8 @@ static float sum_exp(const float *x, float shift, int64_t n) {
   vf s = v_set(shift), s0 = {0}, s1 = {0};
   int64_t i = 0;
   for (; i + 2 * NEAP_LANES <= n; i += 2 * NEAP_LANES) {
-    s0 += v_exp(v_load(x + i) - s);
-    s1 += v_exp(v_load(x + i + NEAP_LANES) - s);
+    s0 += v_exp_below(v_load(x + i) - s);
+    s1 += v_exp_below(v_load(x + i + NEAP_LANES) - s);
   }
   for (; i < n; i += NEAP_LANES) {
     int64_t rest = n - i < NEAP_LANES ? n - i : NEAP_LANES;
@@ -37,7 +39,7 @@ static float sum_exp(const float *x, float shift, int64_t n) {
     for (int64_t j = 0; j < NEAP_LANES; j++) {
       lanes[j] = j < rest ? x[i + j] : -INFINITY;
     }
-    s0 += v_exp(v_load(lanes) - s);
+    s0 += v_exp_below(v_load(lanes) - s);
   }
   return v_sum(s0 + s1);
 }
@@ -96,8 +98,8 @@ int neap__cpu_cross_entropy_forward(const neap_call *call) {
   return NEAP_OK;
 }
 
-static inline vf probability(vf x, vf lse) {
-  return v_exp(x - lse);
+NEAP_INLINE vf probability(vf x, vf lse) {
+  return v_exp_below(x - lse);
 }
 
 static void backward_rows(const void *arg, int64_t first, int64_t last) {

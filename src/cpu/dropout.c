@@ -4,43 +4,51 @@
  * >= ceil(p 2^24). dx may be dy.
  */
 #include "cpu/cpu.h"
-#include "cpu/vmath.h"
-#include "philox.h"
+#include "cpu/vrandom.h"
 #include <math.h>
 
 typedef struct {
   neap_rng rng;
-  double p;
+  int32_t least;
+  float factor;
   int64_t item_elements;
   const float *from; /* (any) */
   float *to;         /* (any), may be from */
   int accumulate;
 } dropout_args;
 
-/* n elements of one item, from number `at` of it on; at most what one batch of words holds. */
-static void apply_mask(const dropout_args *args, const uint32_t *words, const float *from,
-                       float *to, int64_t n) {
-  uint32_t least = (uint32_t)ceil(args->p * 0x1p24);
-  float factor = (float)(1.0 / (1.0 - args->p));
-  for (int64_t i = 0; i < n; i++) {
-    float y = words[i] >> 8 >= least ? from[i] * factor : 0.0f;
-    to[i] = args->accumulate ? to[i] + y : y;
+/* n elements that draw the given words. */
+static void apply_mask(const dropout_args *args, const uint32_t *words, int64_t at, int64_t n) {
+  const float *from = args->from + at;
+  float *to = args->to + at;
+  for (int64_t i = 0; i < n; i += NEAP_LANES) {
+    int64_t lanes = n - i < NEAP_LANES ? n - i : NEAP_LANES;
+    vi word;
+    memcpy(&word, words + i, sizeof word);
+    vi kept = (vi)((vu)word >> 8) >= args->least;
+    if (lanes == NEAP_LANES) {
+      vf y = v_keep(kept, v_load(from + i) * args->factor);
+      v_store(to + i, args->accumulate ? v_load(to + i) + y : y);
+    } else {
+      vf y = v_keep(kept, v_load_n(from + i, lanes) * args->factor);
+      v_store_n(to + i, args->accumulate ? v_load_n(to + i, lanes) + y : y, lanes);
+    }
   }
 }
 
 static void dropout_range(const void *arg, int64_t first, int64_t last) {
   const dropout_args *args = arg;
-  uint32_t words[NEAP__PHILOX_BATCH];
+  uint32_t words[NEAP_BATCH_WORDS + NEAP_LANES]; /* vectors may read past the end */
   for (int64_t at = first; at < last;) {
     int64_t item = at / args->item_elements, e = at % args->item_elements;
     int64_t end = (item + 1) * args->item_elements < last ? args->item_elements
                                                           : last - item * args->item_elements;
     uint64_t number = (uint64_t)(args->rng.item + item);
     while (e < end) {
-      int64_t skip = e % 4, n = NEAP__PHILOX_BATCH - skip;
+      int64_t skip = e % 4, n = NEAP_BATCH_WORDS - skip;
       n = n < end - e ? n : end - e;
-      neap__philox_batch(args->rng.key, (uint64_t)(e / 4), number, words);
-      apply_mask(args, words + skip, args->from + at, args->to + at, n);
+      v_random_batch(args->rng.key, (uint64_t)(e / 4), number, words);
+      apply_mask(args, words + skip, at, n);
       e += n;
       at += n;
     }
@@ -50,12 +58,20 @@ static void dropout_range(const void *arg, int64_t first, int64_t last) {
 static void dropout(const neap_call *call, const neap_view *from, const neap_view *to,
                     int accumulate) {
   int64_t n_items = call->rng.n_items > 0 ? call->rng.n_items : 1;
-  dropout_args args = {call->rng,  call->attrs[0], to->n_elements / n_items,
-                       from->data, to->data,       accumulate};
+  double p = call->attrs[0];
+  dropout_args args = {
+      .rng = call->rng,
+      .least = (int32_t)ceil(p * 0x1p24),
+      .factor = (float)(1.0 / (1.0 - p)),
+      .item_elements = to->n_elements / n_items,
+      .from = from->data,
+      .to = to->data,
+      .accumulate = accumulate,
+  };
   if (to->n_elements == 0) {
     return;
   }
-  if (args.p > 0.0) {
+  if (p > 0.0) {
     neap__cpu_parallel(to->n_elements, 4, dropout_range, &args);
   } else if (accumulate) {
     neap__cpu_accumulate(call->context, to, from);

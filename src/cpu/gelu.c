@@ -7,13 +7,13 @@
 static const float linear = 1.5957691216057308f;  /* 2 sqrt(2/pi) */
 static const float cubic = 0.071354816272600247f; /* that times 0.044715 */
 
-static inline vf gelu(vf x) {
+NEAP_INLINE vf gelu(vf x) {
   vf inner = v_fma(v_set(cubic) * x, x, v_set(linear));
   return x * v_sigmoid(inner * x);
 }
 
 /* s + x s (1 - s) (linear + 3 cubic x^2) */
-static inline vf gelu_backward(vf x, vf dy) {
+NEAP_INLINE vf gelu_backward(vf x, vf dy) {
   vf square = x * x;
   vf s = v_sigmoid(v_fma(v_set(cubic), square, v_set(linear)) * x);
   vf slope = v_fma(v_set(3.0f * cubic), square, v_set(linear));

@@ -2,10 +2,6 @@
  * AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101): decay is decoupled from the gradient; m and v
  * are divided by 1 - beta^step.
  */
-#if defined(__GNUC__) && !defined(__clang__)
-/* sqrtf of a vector is one instruction only where nobody wants errno */
-#pragma GCC optimize("no-math-errno")
-#endif
 #include "cpu/cpu.h"
 #include "cpu/vmath.h"
 #include <math.h>
@@ -20,15 +16,31 @@ typedef struct {
   float eps;
 } adamw_args;
 
+/* new values of one vector of parameters */
+NEAP_INLINE vf adamw_step(const adamw_args *a, vf param, vf grad, vf *m, vf *v) {
+  vf g = a->grad_scale * grad;
+  *m = v_fma(v_set(1.0f - a->beta1), g, a->beta1 * *m);
+  *v = v_fma((1.0f - a->beta2) * g, g, a->beta2 * *v);
+  vf root = v_fma(v_sqrt(*v), v_set(a->root_unit), v_set(a->eps));
+  return a->keep * param - a->rate * *m / root;
+}
+
 static void adamw_range(const void *arg, int64_t first, int64_t last) {
   adamw_args a = *(const adamw_args *)arg; /* a copy: stores below cannot change it */
-  float *restrict param = a.param, *restrict m = a.m, *restrict v = a.v;
-  const float *restrict grad = a.grad;
-  for (int64_t i = first; i < last; i++) {
-    float g = grad[i] * a.grad_scale;
-    m[i] = a.beta1 * m[i] + (1.0f - a.beta1) * g;
-    v[i] = a.beta2 * v[i] + (1.0f - a.beta2) * (g * g);
-    param[i] = a.keep * param[i] - a.rate * m[i] / (sqrtf(v[i]) * a.root_unit + a.eps);
+  int64_t i = first;
+  for (; i + NEAP_LANES <= last; i += NEAP_LANES) {
+    vf m = v_load(a.m + i), v = v_load(a.v + i);
+    v_store(a.param + i, adamw_step(&a, v_load(a.param + i), v_load(a.grad + i), &m, &v));
+    v_store(a.m + i, m);
+    v_store(a.v + i, v);
+  }
+  if (i < last) {
+    int64_t n = last - i;
+    vf m = v_load_n(a.m + i, n), v = v_load_n(a.v + i, n);
+    vf param = adamw_step(&a, v_load_n(a.param + i, n), v_load_n(a.grad + i, n), &m, &v);
+    v_store_n(a.param + i, param, n);
+    v_store_n(a.m + i, m, n);
+    v_store_n(a.v + i, v, n);
   }
 }
 

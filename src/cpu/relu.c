@@ -1,11 +1,11 @@
 /* relu: max(x, 0); the slope at 0 is 0; NaN stays NaN. Saves x (any); dx may be dy. */
 #include "cpu/activation.h"
 
-static inline vf relu(vf x) {
+NEAP_INLINE vf relu(vf x) {
   return v_max((vf){0}, x);
 }
 
-static inline vf relu_backward(vf x, vf dy) {
+NEAP_INLINE vf relu_backward(vf x, vf dy) {
   return v_keep(x > 0.0f, dy);
 }
 

@@ -1,12 +1,12 @@
 /* silu: x sigmoid(x) (Elfwing et al. 2017). Saves x (any); dx may be dy. */
 #include "cpu/activation.h"
 
-static inline vf silu(vf x) {
+NEAP_INLINE vf silu(vf x) {
   return x * v_sigmoid(x);
 }
 
 /* s + x s (1 - s) */
-static inline vf silu_backward(vf x, vf dy) {
+NEAP_INLINE vf silu_backward(vf x, vf dy) {
   vf s = v_sigmoid(x);
   return dy * v_fma(x * s, 1.0f - s, s);
 }

@@ -70,21 +70,18 @@ NEAP_INLINE vf v_fma(vf a, vf b, vf c) {
 #endif
 }
 
+/* a where the mask (of a comparison) is set, else b. */
+NEAP_INLINE vf v_select(vi mask, vf a, vf b) {
+  return (vf)((mask & (vi)a) | (~mask & (vi)b));
+}
+
 /* b where a or b is NaN: put the value that must stay NaN second. */
 NEAP_INLINE vf v_max(vf a, vf b) {
-  vf r;
-  for (int i = 0; i < NEAP_LANES; i++) {
-    r[i] = a[i] > b[i] ? a[i] : b[i];
-  }
-  return r;
+  return v_select(a > b, a, b);
 }
 
 NEAP_INLINE vf v_min(vf a, vf b) {
-  vf r;
-  for (int i = 0; i < NEAP_LANES; i++) {
-    r[i] = a[i] < b[i] ? a[i] : b[i];
-  }
-  return r;
+  return v_select(a < b, a, b);
 }
 
 /* a where the mask (of a comparison) is set, else 0. */
@@ -112,23 +109,44 @@ NEAP_INLINE float v_highest(vf v) {
   return highest;
 }
 
-/* e^x within 2 units in the last place; 0 below -87, infinity above 88.72, NaN stays NaN.
- * x = n ln 2 + r, |r| <= ln 2 / 2; the polynomial is the one of Arm's optimized routines. */
-NEAP_INLINE vf v_exp(vf x) {
-  const float magic = 0x1.8p23f; /* adding it rounds to a whole number, kept in the low bits */
-  x = v_max(v_set(-87.3f), v_min(v_set(89.0f), x));
+/* 2^(bias - 127) e^x = scale + scale (e^r - 1), where x = n ln 2 + r, |r| <= ln 2 / 2; n stands in
+ * the low bits of t. The polynomial is the one of Arm's optimized routines. */
+NEAP_INLINE vf v_exp_biased(vf x, uint32_t bias) {
+  const float magic = 0x1.8p23f; /* adding it rounds to a whole number */
   vf t = v_fma(x, v_set(0x1.715476p+0f), v_set(magic));
   vf n = t - magic;
   vf r = v_fma(n, v_set(-0x1.62e4p-1f), x);
   r = v_fma(n, v_set(-0x1.7f7d1cp-20f), r);
-  /* 2^(n - 1), so that n = 128 has a finite one; n = -126 gives 0 */
-  vf half = (vf)(((vu)t << 23) + (126u << 23));
   vf r2 = r * r;
   vf high = v_fma(v_set(0x1.0e4020p-7f), r, v_set(0x1.573e2ep-5f));
   vf low = v_fma(v_set(0x1.555e66p-3f), r, v_set(0x1.fffdb6p-2f));
   vf p = v_fma(v_fma(high, r2, low), r2, v_set(0x1.ffffecp-1f) * r);
-  vf y = v_fma(p, half, half);
+  vf scale = (vf)(((vu)t << 23) + (bias << 23));
+  return v_fma(p, scale, scale);
+}
+
+/* e^x within 2 units in the last place: 0 below -87, infinity above 88.72, NaN stays NaN. */
+NEAP_INLINE vf v_exp(vf x) {
+  /* half of it first: n = 128 has a finite scale, n = -126 has 0 */
+  vf y = v_exp_biased(v_max(v_set(-87.3f), v_min(v_set(89.0f), x)), 126);
   return y + y;
+}
+
+/* The same for x <= 88, cheaper; softmax needs no more. 0 below -87.7. */
+NEAP_INLINE vf v_exp_below(vf x) {
+  return v_exp_biased(v_max(v_set(-88.0f), x), 127);
+}
+
+/* Square root by Newton's method: the library's keeps compilers from vectorising, for errno. Right
+ * to the last place or two for normal x >= 0; too small below 1e-38, NaN for infinity. */
+NEAP_INLINE vf v_sqrt(vf x) {
+  vf y = (vf)(0x5F3759DFu - ((vu)x >> 1)), half = -0.5f * x; /* y: about 1 / sqrt(x) */
+#pragma GCC unroll 3
+  for (int i = 0; i < 3; i++) {
+    y *= v_fma(half * y, y, v_set(1.5f));
+  }
+  vf root = x * y;
+  return v_fma(v_fma(-root, root, x), 0.5f * y, root);
 }
 
 /* 1 / (1 + e^-x). */
