@@ -1,15 +1,8 @@
 local N = require("neap.ffi")
-local fail = require("neap.fail")
 local managers = require("neap.checkpoint.manager")
+local failure_of = require("spec.support.failure_of")
 
 local C, ffi, check = N.C, N.ffi, N.check
-
-local function failure_of(kind, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok)
-  assert.is_true(fail.is(err, kind), string.format("expected %s: %s", kind, tostring(err)))
-  return err.message
-end
 
 describe("a checkpoint manager of tensors", function()
   local device

@@ -1,5 +1,6 @@
-local fail = require("neap.fail")
+local names = require("neap.checkpoint.names")
 local policy = require("neap.checkpoint.policy")
+local failure_of = require("spec.support.failure_of")
 local vectors = require("spec.support.vectors")
 
 local KINDS = {
@@ -13,12 +14,7 @@ local function raw(row_policy)
   }
 end
 
-local function message_of(fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok)
-  assert.is_true(fail.is(err, "usage"), tostring(err))
-  return err.message
-end
+local function message_of(fn, ...) return failure_of("usage", fn, ...) end
 
 describe("policy", function()
   local document = vectors.load("seed_policy")
@@ -142,11 +138,11 @@ describe("the stages that a policy drops", function()
   end
 
   local function dropped(spec)
-    local names = {}
+    local list = {}
     for i, drop in ipairs(policy.drops(spec, stages)) do
-      if drop then names[#names + 1] = stages[i].name end
+      if drop then list[#list + 1] = stages[i].name end
     end
-    return table.concat(names, " ")
+    return table.concat(list, " ")
   end
 
   it("are those of the rule", function()
@@ -169,9 +165,9 @@ describe("the stages that a policy drops", function()
     assert.equal("block.0 block.1 block.1.attn block.10", dropped("by_name:block"))
     assert.equal("block.0 block.1 block.1.attn block.10", dropped("by_name:block."))
     assert.equal("embed block.10 head", dropped("by_name:head,embed,block.10"))
-    assert.is_true(policy.matches("attention", "attention_0"))
-    assert.is_false(policy.matches("layer1", "layer10"))
-    assert.is_false(policy.matches("block.1.attn", "block.1"))
+    assert.is_true(names.matches("attention", "attention_0"))
+    assert.is_false(names.matches("layer1", "layer10"))
+    assert.is_false(names.matches("block.1.attn", "block.1"))
   end)
 
   it("may be named by two prefixes", function()

@@ -1,14 +1,8 @@
+local C = require("neap.ffi").C
 local ffi = require("ffi")
-local fail = require("neap.fail")
 local segments = require("neap.checkpoint.segments")
 local vectors = require("spec.support.vectors")
-
-local function failure_of(kind, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok)
-  assert.is_true(fail.is(err, kind), tostring(err))
-  return err.message
-end
+local failure_of = require("spec.support.failure_of")
 
 local function refused(n_segments, n_stages)
   return failure_of("invalid segment count", segments.new, n_segments, n_stages)
@@ -118,9 +112,15 @@ describe("the segment checkpointer", function()
   end)
 
   it("says so when there is no memory for the slots", function()
-    local message = failure_of("out of memory", segments.new, 2 ^ 53, 2 ^ 53)
-    assert.matches("9007199254740992 segments", message)
-    failure_of("out of memory", segments.new, -1ULL, -1ULL)
+    assert.matches("18446744073709551615 segments", failure_of("out of memory", segments.new, -1ULL,
+      -1ULL))
+    local found = segments.new(2, 4)
+    found:record(0, { 1 })
+    C.neap_memory_fail(1, 2)
+    assert.matches("2 segments", failure_of("out of memory", segments.new, 2, 4))
+    assert.matches("segment 0", failure_of("out of memory", found.record, found, 0, { 2, 3 }))
+    C.neap_memory_fail(0, 0)
+    assert.same({ 1 }, found:get(0))
   end)
 
   it("refuses what is no index and no array of numbers", function()

@@ -1,6 +1,7 @@
 -- Plans: what to keep, drop, recompute and free, as a list of actions that anyone can check.
 local N = require("neap.ffi")
 local fail = require("neap.fail")
+local plan_live = require("neap.checkpoint.plan_live")
 local policy = require("neap.checkpoint.policy")
 local stages = require("neap.checkpoint.stages")
 local whole = require("neap.checkpoint.whole")
@@ -191,6 +192,7 @@ end
 ---@field cost number  sum over executed actions
 ---@field forwards number  all forward actions, first ones included
 ---@field timeline { live_bytes: number, peak_bytes: number }[]  after and inside each action
+---@field live neap.Alive[]  what is there in the action of the peak
 
 --- Executes the plan on counters. A plan that is not valid is an error of kind "invalid plan".
 ---@param plan neap.Plan
@@ -214,6 +216,7 @@ function M.simulate(plan, profile)
     cost = tonumber(out.cost),
     forwards = out.n_forwards,
     timeline = timeline,
+    live = plan_live.at(plan, profile, out.peak_action + 1),
   }
 end
 

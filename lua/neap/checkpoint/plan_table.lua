@@ -17,7 +17,8 @@ local function rows_of(plan)
 end
 
 local function kept_bytes(profile, i, keep)
-  local boundary = i > 0 and keep ~= "nothing" and tonumber(profile.stages[i].out_bytes) or 0
+  local held = i > 0 and (keep == "input" or keep == "everything")
+  local boundary = held and tonumber(profile.stages[i].out_bytes) or 0
   return boundary + (keep == "everything" and tonumber(profile.stages[i + 1].saved_bytes) or 0)
 end
 
@@ -59,8 +60,36 @@ local function stage_lines(plan, profile)
 end
 
 local function percent_over(cost, base)
-  if base == 0 then return cost == 0 and "+0.0%" or "more than" end
+  if base == 0 then return string.format("+%d", cost) end
   return string.format("+%.1f%%", (cost - base) / base * 100)
+end
+
+-- "boundaries of 1, 3-4; residuals of 3-5; gradient of x_6", with bytes
+local function live_text(live)
+  local words = { x = "x", r = "residuals of", g = "gradient of x" }
+  local parts = {}
+  for _, what in ipairs({ "x", "r", "g" }) do
+    local ranges, sum = {}, 0
+    for _, item in ipairs(live) do
+      if item.what == what then
+        sum = sum + item.bytes
+        local last = ranges[#ranges]
+        if last and last[2] == item.stage - 1 then
+          last[2] = item.stage
+        else
+          ranges[#ranges + 1] = { item.stage, item.stage }
+        end
+      end
+    end
+    for r, range in ipairs(ranges) do
+      ranges[r] = range[1] == range[2] and tostring(range[1]) or range[1] .. "-" .. range[2]
+    end
+    if #ranges > 0 then
+      parts[#parts + 1] = string.format("%s %s (%s)", words[what], table.concat(ranges, ","),
+        bytes.format(sum))
+    end
+  end
+  return #parts > 0 and table.concat(parts, "; ") or "nothing"
 end
 
 local function prediction_lines(plan, profile, lines)
@@ -74,11 +103,12 @@ local function prediction_lines(plan, profile, lines)
   local function add(...) lines[#lines + 1] = string.format(...) end
   add("predicted peak %s at action %d of %d: %s", bytes.format(found.peak_bytes), found.peak_action,
     #plan.actions, plans.describe(plan.actions[found.peak_action], profile))
+  add("there: %s", live_text(found.live))
   if plan.measured_peak_bytes then
     add("measured peak %s", bytes.format(plan.measured_peak_bytes))
   end
-  add("cost %s of keep-all; %d forwards, %d of them recomputed", percent_over(found.cost, all.cost),
-    found.forwards, found.forwards - plan.n_stages)
+  add("cost %s over keep-all; %d forwards, %d of them recomputed",
+    percent_over(found.cost, all.cost), found.forwards, found.forwards - plan.n_stages)
   if plan.least_bytes then add("least feasible budget %s", bytes.format(plan.least_bytes)) end
   add("least budget without recomputation %s", bytes.format(all.peak_bytes))
 end
@@ -88,8 +118,9 @@ end
 ---@param profile neap.Profile|nil  nil: what can be said without bytes
 ---@return string
 function M.text(plan, profile)
-  local lines = { string.format("plan %s: %d stages, %d actions", plan.spec or "by hand",
-    plan.n_stages, #plan.actions) }
+  local n = plan.n_stages
+  local lines = { string.format("plan %s: %d stage%s, %d actions", plan.spec or "by hand", n,
+    n == 1 and "" or "s", #plan.actions) }
   for _, line in ipairs(stage_lines(plan, profile)) do lines[#lines + 1] = line end
   if profile then prediction_lines(plan, profile, lines) end
   for _, note in ipairs(plan.notes or {}) do lines[#lines + 1] = "note: " .. note end

@@ -2,6 +2,7 @@
 local N = require("neap.ffi")
 local bytes = require("neap.bytes")
 local fail = require("neap.fail")
+local names = require("neap.checkpoint.names")
 local whole = require("neap.checkpoint.whole")
 
 local C, ffi, check = N.C, N.ffi, N.check
@@ -40,17 +41,17 @@ local function read_segments(shown, value)
   return { k = whole_value(shown, value, 1, "1 to the number of stages") }, value
 end
 
-local function read_names(shown, names)
-  if type(names) ~= "table" or #names == 0 then
+local function read_names(shown, list)
+  if type(list) ~= "table" or #list == 0 then
     fail.usage("%s: expected the names of stages, e.g. by_name:block.0,block.1", shown)
   end
-  for i, name in ipairs(names) do
+  for i, name in ipairs(list) do
     if type(name) ~= "string" or name == "" or name:find("[,%z]") then
       fail.usage("%s: name %d is '%s'; expected a stage's name, or its part before a separator",
         shown, i, tostring(name))
     end
   end
-  return { names = { unpack(names) } }, table.concat(names, ",")
+  return { names = { unpack(list) } }, table.concat(list, ",")
 end
 
 local function read_greedy(shown, value, available)
@@ -60,9 +61,9 @@ local function read_greedy(shown, value, available)
 end
 
 local function split(text)
-  local names = {}
-  for name in (text .. ","):gmatch("([^,]*),") do names[#names + 1] = name:match("^%s*(.-)%s*$") end
-  return names
+  local list = {}
+  for name in (text .. ","):gmatch("([^,]*),") do list[#list + 1] = name:match("^%s*(.-)%s*$") end
+  return list
 end
 
 -- digits only: "1e3", "0x2", "2.5" and "2 " are no numbers of layers
@@ -156,14 +157,14 @@ function M.to_c(spec)
     fail.usage("'%s' decides over segments, not over single activations; allowed: none, all, "
       .. "every_n, by_name, greedy", tostring(spec.text or spec.kind))
   end
-  local names = spec.names or {}
-  local prefixes = ffi.new("const char *[?]", math.max(#names, 1))
-  for i, name in ipairs(names) do prefixes[i - 1] = name end
+  local list = spec.names or {}
+  local prefixes = ffi.new("const char *[?]", math.max(#list, 1))
+  for i, name in ipairs(list) do prefixes[i - 1] = name end
   local policy = ffi.new("neap_policy", {
-    kind = kind, n_prefixes = #names, n = spec.n or 0, budget_bytes = spec.budget or 0,
+    kind = kind, n_prefixes = #list, n = spec.n or 0, budget_bytes = spec.budget or 0,
     prefixes = prefixes,
   })
-  return policy, { prefixes, names }
+  return policy, { prefixes, list }
 end
 
 --- The raw decision over one activation.
@@ -181,60 +182,13 @@ function M.decides(spec, name, index, n_bytes, stored)
   return code == 1, anchor
 end
 
-local SEPARATORS = "[%./_:%-]"
-
---- Whether the name is the prefix, or goes on after it with a separator: block.1 takes block.1 and
---- block.1.attn, not block.10.
----@param prefix string
----@param name string
----@return boolean
-function M.matches(prefix, name)
-  if name:sub(1, #prefix) ~= prefix then return false end
-  return #name == #prefix or name:find(SEPARATORS, #prefix + 1) == #prefix + 1
-    or prefix:find(SEPARATORS .. "$") ~= nil
-end
-
--- "; close: block.1, block.10", or the first few of all
-local function close_names(prefix, stages)
-  local rest, near = {}, {}
-  for _, stage in ipairs(stages) do
-    local list = stage.name:sub(1, #prefix) == prefix and near or rest
-    list[#list + 1] = stage.name
-  end
-  for _ = #near + 1, 3 do
-    local name = fail.nearest(prefix, rest)
-    for i = #rest, 1, -1 do
-      if rest[i] == name then table.remove(rest, i) end
-    end
-    near[#near + 1] = name
-  end
-  if #near > 0 then return "close: " .. table.concat(near, ", ", 1, math.min(#near, 6)) end
-  local shown = table.concat(rest, ", ", 1, math.min(#rest, 12))
-  return "stages: " .. shown .. (#rest > 12 and ", ..." or "")
-end
-
-local function drops_by_name(spec, stages)
-  local drops = {}
-  for i = 1, #stages do drops[i] = false end
-  for _, prefix in ipairs(spec.names) do
-    local found = false
-    for i, stage in ipairs(stages) do
-      if M.matches(prefix, stage.name) then drops[i], found = true, true end
-    end
-    if not found then
-      fail.usage("by_name:%s matches no stage; %s", prefix, close_names(prefix, stages))
-    end
-  end
-  return drops
-end
-
 --- Which stages of a chain drop their residuals.
 ---@param spec string|table|neap.Policy  every kind but segments
 ---@param stages { name: string, saved_bytes: number }[]
 ---@return boolean[] drops  drops[i] is about stages[i]
 function M.drops(spec, stages)
   spec = M.parse(spec)
-  if spec.kind == "by_name" then return drops_by_name(spec, stages) end
+  if spec.kind == "by_name" then return names.drops(spec.names, stages) end
   local drops, stored = {}, 0ULL
   for i, stage in ipairs(stages) do
     drops[i] = M.decides(spec, stage.name, i - 1, stage.saved_bytes, stored)
