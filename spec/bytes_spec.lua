@@ -22,6 +22,7 @@ describe("bytes.parse", function()
     assert.equal(800, (bytes.parse("80%", 1000)))
     assert.equal(333, (bytes.parse("33.3%", 1001)))
     assert.equal(1000, (bytes.parse("100%", 1000)))
+    assert.equal(0, (bytes.parse("80%", 0)))
   end)
 
   it("never takes more than is available", function()
@@ -40,6 +41,8 @@ describe("bytes.parse", function()
 
   it("reads numbers and 64-bit integers as they are", function()
     assert.equal(1000, (bytes.parse(1000)))
+    assert.equal(0, (bytes.parse(0)))
+    assert.equal(2 ^ 53, (bytes.parse(2 ^ 53)))
     assert.equal(4096, (bytes.parse(4096ULL)))
   end)
 
@@ -52,8 +55,8 @@ describe("bytes.parse", function()
 
   for _, text in ipairs({
     "", " ", "-1", "-1GiB", "nan", "inf", "1e9", "0x10", "1..5MiB", "MiB", "5 %%", "5  MiB",
-    "1,5GiB", "101%", "-5%", "%", "1.5.5", "12 bananas", "9007199254740994", "8193TiB", "1" .. ("0"):rep(400),
-    "64KiB\n", "64KiB;",
+    "1,5GiB", "101%", "-5%", "%", "1.5.5", "12 bananas", "9007199254740994", "8193TiB",
+    "1" .. ("0"):rep(400), "64KiB\n", "64KiB;",
   }) do
     it(string.format("refuses %q", text:sub(1, 40)), function()
       local size, message = bytes.parse(text, 1000)

@@ -72,8 +72,21 @@ describe("config.load", function()
     assert.same({ 0.5, 0.75 }, config.load(nil, { "betas={0.5, 0.75}" }).betas)
   end)
 
+  it("takes zero where zero means never, none or nothing", function()
+    for _, key in ipairs({ "dropout", "lr", "min_lr", "warmup", "weight_decay", "clip",
+      "eval_every", "final_eval_batches", "seed" }) do
+      assert.equal(0, config.load(nil, { "min_lr=0", key .. "=0" })[key])
+    end
+  end)
+
   it("unsets an optional key by nil", function()
-    assert.is_nil(load_text("return { budget = '1MiB' }", { "budget=nil" }).budget)
+    for key, value in pairs({ budget = "'1MiB'", data = "'x'", threads = "2", out = "'x'" }) do
+      local text = string.format("return { %s = %s }", key, value)
+      assert.is_not_nil(load_text(text)[key])
+      assert.is_nil(load_text(text, { key .. "=nil" })[key])
+    end
+    assert.equal(1e-4, load_text("return { min_lr = 0 }", { "min_lr=nil" }).min_lr)
+    assert.equal(12, load_text("return { global_batch = 7 }", { "global_batch=nil" }).global_batch)
     assert.matches("n_layer is 'nil'", usage_of(config.load, nil, { "n_layer=nil" }), 1, true)
   end)
 
@@ -146,6 +159,14 @@ describe("config refuses", function()
     end)
   end
 
+  for _, key in ipairs({ "n_layer", "n_head", "width", "context", "global_batch", "steps",
+    "eval_batches", "threads" }) do
+    it("zero as " .. key, function()
+      assert.matches(key .. " is 0; expected a whole number", usage_of(config.load, nil,
+        { key .. "=0" }), 1, true)
+    end)
+  end
+
   it("a set without a value", function()
     assert.equal("--set: 'width' names no value; expected key=value",
       usage_of(config.load, nil, { "width" }))
@@ -163,6 +184,9 @@ describe("config refuses", function()
   it("values in the file of another type, naming the file", function()
     assert.matches("^config '[^']+': width is '128'; expected a whole number",
       usage_of(load_text, "return { width = '128' }"))
+    assert.matches("betas is 0.9", usage_of(load_text, "return { betas = 0.9 }"), 1, true)
+    assert.matches("dtype is 32", usage_of(load_text, "return { dtype = 32 }"), 1, true)
+    assert.matches("out is false", usage_of(load_text, "return { out = false }"), 1, true)
     assert.matches("dropout is true", usage_of(load_text, "return { dropout = true }"), 1, true)
     assert.matches("n_layer is a function", usage_of(load_text,
       "return { n_layer = function() end }"), 1, true)
@@ -176,6 +200,9 @@ describe("config refuses", function()
 
   it("functions inside a checkpoint table, and takes data there", function()
     usage_of(load_text, "return { checkpoint = { f = function() end } }")
+    usage_of(load_text, "return { checkpoint = { [true] = 1 } }")
+    usage_of(load_text, "return { checkpoint = { { { { { 1 } } } } } }")
+    assert.is_table(load_text("return { checkpoint = { { { { 1 } } } } }").checkpoint)
     assert.same({ policy = "segments", starts = { 1, 3 } },
       load_text("return { checkpoint = { policy = 'segments', starts = { 1, 3 } } }").checkpoint)
   end)

@@ -74,6 +74,8 @@ describe("data", function()
   it("reads 16-bit tokens, the vocabulary one more than the largest", function()
     local set = data.open(file("x.bin", u16({ 5, 65535, 0, 7, 1, 2 })), { context = 1 })
     assert.same({ 6, 65536 }, { set.n_tokens, set.n_vocabulary })
+    assert.equal(10, data.open(file("first.bin", u16({ 9, 1, 2 })), { context = 1 }).n_vocabulary)
+    assert.equal(10, data.open(file("last.bin", u16({ 1, 2, 9 })), { context = 1 }).n_vocabulary)
     assert.equal("5 7", set:decode({ 5, 7 }))
     assert.is_nil((set:encode("x")))
   end)
@@ -82,6 +84,33 @@ describe("data", function()
     local set = data.open(counting(1009), { context = 10 })
     assert.same({ 1009, 908, 101 }, { set.n_tokens, set.n_train, set.n_validation })
     assert.same({ 90, 10 }, { set.n_items, set.n_validation_items })
+  end)
+
+  it("counts only items whose last target is in the split", function()
+    local set = data.open(counting(1100), { context = 10 })
+    assert.same({ 990, 98, 10 }, { set.n_train, set.n_items, set.n_validation_items })
+  end)
+
+  it("gives training a whole item where nine tenths are none", function()
+    local set = data.open(counting(12), { context = 10 })
+    assert.same({ 11, 1, 1 }, { set.n_train, set.n_items, set.n_validation_items })
+  end)
+
+  it("shows the text itself, targets one byte ahead", function()
+    local contents = "it was the best of times, it was the worst of times, it was the age of wisdom"
+    local set = data.open(file("x.txt", contents), { context = 7 })
+    for position = 0, 2 * set.n_items do
+      local inputs, targets = batch(set, position, 1)
+      local input, target = set:decode(inputs), set:decode(targets)
+      assert.is_truthy(contents:find(input .. target:sub(-1), 1, true))
+      assert.equal(input:sub(2), target:sub(1, -2))
+    end
+  end)
+
+  it("takes 1 as the seed where none is given", function()
+    local path = counting(1009)
+    assert.same({ batch(data.open(path, { context = 10, seed = 1 }), 0, 5) },
+      { batch(data.open(path, { context = 10 }), 0, 5) })
   end)
 
   it("shows every item of the training split once in the first epoch", function()
@@ -118,6 +147,12 @@ describe("data", function()
         assert.is_true(targets[i] < set.n_train)
       end
       cuts[inputs[1] % 10] = true
+      local starts, n_starts = {}, 0
+      for i = 1, #inputs, 10 do
+        if not starts[inputs[i]] then n_starts = n_starts + 1 end
+        starts[inputs[i]] = true
+      end
+      assert.equal(set.n_items, n_starts)
     end
     local n = 0
     for _ in pairs(cuts) do n = n + 1 end

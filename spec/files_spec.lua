@@ -151,6 +151,12 @@ describe("files", function()
       assert.equal(3, files.least_free_number(directory, "small"))
     end)
 
+    it("are not numbered where none can be made", function()
+      local err = failure_of(files.make_numbered_directory, "/proc", "small")
+      assert.equal("input/output", err.kind)
+      assert.matches("cannot make the directory '/proc/small%-1'", err.message)
+    end)
+
     it("do not get the number of a link that leads nowhere", function()
       lfs.link("nowhere", directory .. "/small-1", true)
       assert.equal(directory .. "/small-2", files.make_numbered_directory(directory, "small"))

@@ -60,7 +60,9 @@ describe("json.encode", function()
   end)
 
   it("keeps well-formed UTF-8", function()
-    local text = "äé€𝄞\239\191\191"
+    -- the first and the last character of each length, and those around the surrogates
+    local text = "\194\128\223\191\224\160\128\239\191\191\240\144\128\128\244\143\191\191"
+      .. "\237\159\191\238\128\128äé€𝄞"
     assert.equal('"' .. text .. '"', json.encode(text))
   end)
 
@@ -68,6 +70,11 @@ describe("json.encode", function()
     ["a stray byte"] = { "a\255b", "a?b" },
     ["an overlong slash"] = { "\192\175", "??" },
     ["an overlong of three bytes"] = { "\224\128\175", "???" },
+    ["a stray tail"] = { "\128\191", "??" },
+    ["a long overlong slash"] = { "\193\175", "??" },
+    ["an overlong of four bytes"] = { "\240\143\191\191", "????" },
+    ["a byte that starts nothing"] = { "\245\128\128\128", "????" },
+    ["a wrong tail"] = { "\226\130\192", "???" },
     ["a surrogate"] = { "\237\160\128", "???" },
     ["more than 10FFFF"] = { "\244\144\128\128", "????" },
     ["a sequence that is cut off"] = { "a\226\130", "a??" },
