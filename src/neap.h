@@ -294,6 +294,8 @@ NEAP_API int neap_tape_saved(int tape, int capacity, double *storages, double *b
 NEAP_API int neap_tape_record_lua(int tape, int op, int n_inputs, const double *inputs,
                                   int n_outputs, const double *outputs, int n_saved,
                                   const double *saved);
+NEAP_API int neap_tape_node_n_saved(int tape, int node);
+NEAP_API int neap_tape_node_n_saved(int tape, int node);
 NEAP_API double neap_tape_node_saved(int tape, int node, int k);     /* new handle */
 NEAP_API double neap_tape_node_grad(int tape, int node, int output); /* new handle, 0: none */
 NEAP_API int neap_tape_node_wants(int tape, int node,

@@ -241,6 +241,12 @@ static double handle_of(neap__storage *storage, const neap_view *view, int64_t o
   return neap__slot_id(slot);
 }
 
+int neap_tape_node_n_saved(int id, int node) {
+  neap__tape *tape;
+  neap__node *n = lua_node(id, node, &tape);
+  return n == NULL ? NEAP_ERR_INVALID : n->n_extra;
+}
+
 double neap_tape_node_saved(int id, int node, int k) {
   neap__tape *tape;
   neap__node *n = lua_node(id, node, &tape);

@@ -59,6 +59,26 @@ static void attend(const neap__attention *shape, buffers *buf, int64_t strip, in
   block_product(&values, d, NEAP_STRIP);
 }
 
+/* out (n,C) = o / sum, turned back into rows; lse (n) unless NULL. */
+static void finish(const neap__attention *shape, buffers *buf, float *out, float *lse, int64_t n) {
+  int64_t d = shape->head_dim;
+  for (int64_t first = 0; first < n; first += NEAP_STRIP) {
+    float *o = buf->o + first * d;
+    vf share0 = 1.0f / v_load(buf->sum + first);
+    vf share1 = 1.0f / v_load(buf->sum + first + NEAP_LANES);
+    for (int64_t i = 0; i < d; i++) {
+      float *line = o + i * NEAP_STRIP;
+      v_store(line, v_load(line) * share0);
+      v_store(line + NEAP_LANES, v_load(line + NEAP_LANES) * share1);
+    }
+    attention_turn(out + first * shape->width, shape->width, o, NEAP_STRIP, d,
+                   attention_smaller(NEAP_STRIP, n - first), 1.0f);
+  }
+  for (int64_t i = 0; i < n && lse; i++) {
+    lse[i] = buf->most[i] + logf(buf->sum[i]);
+  }
+}
+
 /* One block of queries against all keys it may see. */
 static void forward_block(const neap__attention *shape, buffers *buf, const float *q, float *out,
                           float *lse, int64_t first, int64_t n) {
@@ -69,7 +89,7 @@ static void forward_block(const neap__attention *shape, buffers *buf, const floa
     buf->most[i] = -INFINITY;
     buf->sum[i] = 0.0f;
   }
-  memset(buf->o, 0, (size_t)(d * NEAP_Q_BLOCK) * sizeof(float));
+  memset(buf->o, 0, (size_t)((n + NEAP_STRIP - 1) / NEAP_STRIP * NEAP_STRIP * d) * sizeof(float));
   int64_t seen = shape->causal ? first + n : shape->tokens;
   for (int64_t key = 0; key < seen; key += NEAP_K_BLOCK) {
     int64_t keys = attention_smaller(NEAP_K_BLOCK, seen - key);
@@ -85,17 +105,7 @@ static void forward_block(const neap__attention *shape, buffers *buf, const floa
       }
     }
   }
-  for (int64_t i = 0; i < n; i++) {
-    const float *o = buf->o + i / NEAP_STRIP * NEAP_STRIP * d + i % NEAP_STRIP;
-    float *to = out + (first + i) * shape->width;
-    float share = 1.0f / buf->sum[i];
-    for (int64_t j = 0; j < d; j++) {
-      to[j] = o[j * NEAP_STRIP] * share;
-    }
-    if (lse) {
-      lse[first + i] = buf->most[i] + logf(buf->sum[i]);
-    }
-  }
+  finish(shape, buf, out + first * shape->width, lse ? lse + first : NULL, n);
 }
 
 static void forward_pairs(const void *arg, int64_t begin, int64_t end) {

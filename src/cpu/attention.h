@@ -44,16 +44,44 @@ static inline void attention_pack(float *to, int64_t to_row, const float *from, 
   }
 }
 
+/* to (cols,to_row) = factor * from (rows,from_row) transposed. */
+static inline void attention_turn(float *to, int64_t to_row, const float *from, int64_t from_row,
+                                  int64_t rows, int64_t cols, float factor) {
+  int64_t i = 0;
+  for (; i + 4 <= rows; i += 4) {
+    const float *at = from + i * from_row;
+    int64_t j = 0;
+    for (; j + 4 <= cols; j += 4, at += 4) {
+      v4 quad[4] = {v4_load(at), v4_load(at + from_row), v4_load(at + 2 * from_row),
+                    v4_load(at + 3 * from_row)};
+      v4_turn(quad);
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; k++) {
+        v4_store(to + (j + k) * to_row + i, quad[k] * factor);
+      }
+    }
+    for (; j < cols; j++, at++) {
+      for (int k = 0; k < 4; k++) {
+        to[j * to_row + i + k] = factor * at[k * from_row];
+      }
+    }
+  }
+  for (; i < rows; i++) {
+    for (int64_t j = 0; j < cols; j++) {
+      to[j * to_row + i] = factor * from[i * from_row + j];
+    }
+  }
+}
+
 /* to (strips,d,NEAP_STRIP) = transposed rows of from, in strips of rows; rows from n on are 0. */
 static inline void attention_pack_strips(float *to, const float *from, int64_t from_row, int64_t n,
                                          int64_t d, float factor) {
   for (int64_t first = 0; first < n; first += NEAP_STRIP, to += d * NEAP_STRIP) {
-    for (int64_t i = 0; i < NEAP_STRIP; i++) {
-      const float *row = from + (first + i) * from_row;
-      for (int64_t j = 0; j < d; j++) {
-        to[j * NEAP_STRIP + i] = first + i < n ? factor * row[j] : 0.0f;
-      }
+    int64_t rows = attention_smaller(NEAP_STRIP, n - first);
+    if (rows < NEAP_STRIP) {
+      memset(to, 0, (size_t)(d * NEAP_STRIP) * sizeof(float));
     }
+    attention_turn(to, NEAP_STRIP, from + first * from_row, from_row, rows, d, factor);
   }
 }
 

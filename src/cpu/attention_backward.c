@@ -33,66 +33,78 @@ static int64_t padded(int64_t d) {
   return (d + NEAP_STRIP - 1) / NEAP_STRIP * NEAP_STRIP;
 }
 
-/* P and dS of one strip of queries, columns of p and ds. Keys from `visible` on are zeros. */
+/* P and dS of one strip of queries, columns of p and ds, for the first `keys` keys. */
 static void strip_gradient(const neap__attention *shape, buffers *buf, int64_t strip, int64_t keys,
-                           int64_t visible, int64_t ahead) {
-  int64_t d = shape->head_dim, wide = padded(d), at = strip * NEAP_STRIP;
+                           int64_t ahead) {
+  int64_t d = shape->head_dim, wide = padded(d), at = strip * NEAP_STRIP, row = NEAP_Q_BLOCK;
   float *p = buf->p + at, *ds = buf->ds + at;
-  neap__block scores = {buf->k, wide, 1, buf->q_strips + at * d, NEAP_STRIP, p, NEAP_Q_BLOCK, d, 0};
-  neap__block slopes = {buf->v,       wide, 1, buf->do_strips + at * d, NEAP_STRIP, ds,
-                        NEAP_Q_BLOCK, d,    0};
-  block_product(&scores, visible, NEAP_STRIP);
-  block_product(&slopes, visible, NEAP_STRIP);
+  neap__block scores = {buf->k, wide, 1, buf->q_strips + at * d, NEAP_STRIP, p, row, d, 0};
+  neap__block slopes = {buf->v, wide, 1, buf->do_strips + at * d, NEAP_STRIP, ds, row, d, 0};
+  block_product(&scores, keys, NEAP_STRIP);
+  block_product(&slopes, keys, NEAP_STRIP);
   if (shape->causal) {
-    attention_mask(p, NEAP_Q_BLOCK, visible, ahead, -INFINITY);
+    attention_mask(p, row, keys, ahead, -INFINITY);
   }
   for (int64_t half = 0; half < NEAP_STRIP; half += NEAP_LANES) {
     vf lse = v_load(buf->lse + at + half), big_d = v_load(buf->big_d + at + half);
-    for (int64_t j = 0; j < keys; j++) {
-      int64_t i = j * NEAP_Q_BLOCK + half;
-      vf probability = {0}, slope = {0};
-      if (j < visible) {
-        probability = v_exp_below(v_load(p + i) - lse);
-        slope = probability * (v_load(ds + i) - big_d);
-      }
+    for (int64_t i = half; i < keys * row; i += row) {
+      vf probability = v_exp_below(v_load(p + i) - lse);
       v_store(p + i, probability);
-      v_store(ds + i, slope);
+      v_store(ds + i, probability * (v_load(ds + i) - big_d));
     }
   }
 }
 
-/* to (keys,3C) += the head's columns of from (keys,padded d). */
-static void add_rows(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t n,
-                     int64_t d) {
-  for (int64_t i = 0; i < n; i++) {
-    v_add_to(to + i * to_row, from + i * from_row, d);
+/* to (keys,3C) += the transpose of weights (keys,queries) times rows (queries,padded d): dV or dK.
+ * On the diagonal, queries before a group of keys do not see it. */
+static void add_key_gradient(const neap__attention *shape, buffers *buf, const float *weights,
+                             const float *rows, int64_t n, int64_t keys, int on_diagonal,
+                             float *to) {
+  int64_t d = shape->head_dim, wide = padded(d), group = on_diagonal ? NEAP_STRIP : keys;
+  for (int64_t j = 0; j < keys; j += group) {
+    int64_t skip = on_diagonal ? j : 0;
+    neap__block product = {.a = weights + j * NEAP_Q_BLOCK + skip,
+                           .a_row = NEAP_Q_BLOCK,
+                           .a_col = 1,
+                           .b = rows + skip * wide,
+                           .b_row = wide,
+                           .c = buf->dk + j * wide,
+                           .c_row = wide,
+                           .k = n - skip};
+    block_product(&product, attention_smaller(group, keys - j), wide);
+  }
+  for (int64_t j = 0; j < keys; j++) {
+    v_add_to(to + j * 3 * shape->width, buf->dk + j * wide, d);
   }
 }
+
+_Static_assert((int)NEAP_Q_BLOCK == (int)NEAP_K_BLOCK, "a block on the diagonal starts on it");
 
 /* One block of queries (packed) against one block of keys. */
 static void block_gradient(const neap__attention *shape, buffers *buf, const pair_data *data,
                            int64_t first, int64_t n, int64_t key, int64_t keys) {
   int64_t d = shape->head_dim, wide = padded(d), row = 3 * shape->width;
+  int on_diagonal = shape->causal && key == first;
   const float *k = data->qkv + shape->width + key * row;
   float *dk = data->dqkv + shape->width + key * row;
   attention_pack(buf->k, wide, k, row, keys, d, 1.0f);
   attention_pack(buf->v, wide, k + shape->width, row, keys, d, 1.0f);
-  for (int64_t strip = 0; strip * NEAP_STRIP < n; strip++) {
-    int64_t query = first + strip * NEAP_STRIP, visible = keys;
-    if (shape->causal) {
-      visible = attention_smaller(keys, query + NEAP_STRIP - key);
-      visible = visible < 0 ? 0 : visible;
-    }
-    strip_gradient(shape, buf, strip, keys, visible, key - query);
+  for (int64_t i = 0; i < n; i += NEAP_STRIP) {
+    int64_t visible = on_diagonal ? attention_smaller(keys, i + NEAP_STRIP) : keys;
+    strip_gradient(shape, buf, i / NEAP_STRIP, visible, key - first - i);
+    neap__block dq = {.a = buf->ds + i,
+                      .a_row = 1,
+                      .a_col = NEAP_Q_BLOCK,
+                      .b = buf->k,
+                      .b_row = wide,
+                      .c = buf->dq + i * wide,
+                      .c_row = wide,
+                      .k = visible,
+                      .add = 1};
+    block_product(&dq, attention_smaller(NEAP_STRIP, n - i), wide);
   }
-  neap__block dv = {buf->p, NEAP_Q_BLOCK, 1, buf->d_o, wide, buf->dk, wide, n, 0};
-  block_product(&dv, keys, wide);
-  add_rows(dk + shape->width, row, buf->dk, wide, keys, d);
-  neap__block product = {buf->ds, NEAP_Q_BLOCK, 1, buf->q, wide, buf->dk, wide, n, 0};
-  block_product(&product, keys, wide);
-  add_rows(dk, row, buf->dk, wide, keys, d);
-  neap__block dq = {buf->ds, 1, NEAP_Q_BLOCK, buf->k, wide, buf->dq, wide, keys, 1};
-  block_product(&dq, n, wide);
+  add_key_gradient(shape, buf, buf->p, buf->d_o, n, keys, on_diagonal, dk + shape->width);
+  add_key_gradient(shape, buf, buf->ds, buf->q, n, keys, on_diagonal, dk);
 }
 
 static void query_gradient(const neap__attention *shape, buffers *buf, const pair_data *data,

@@ -109,6 +109,30 @@ NEAP_INLINE float v_highest(vf v) {
   return highest;
 }
 
+/* Four vectors of four, turned: r[i][j] becomes r[j][i]. */
+typedef float v4 __attribute__((vector_size(16)));
+
+NEAP_INLINE v4 v4_load(const float *p) {
+  v4 v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+
+NEAP_INLINE void v4_store(float *p, v4 v) {
+  memcpy(p, &v, sizeof v);
+}
+
+NEAP_INLINE void v4_turn(v4 r[4]) {
+  v4 a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
+  v4 b = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+  v4 c = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
+  v4 d = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+  r[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+  r[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+  r[2] = __builtin_shufflevector(c, d, 0, 1, 4, 5);
+  r[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
+}
+
 /* 2^(bias - 127) e^x = scale + scale (e^r - 1), where x = n ln 2 + r, |r| <= ln 2 / 2; n stands in
  * the low bits of t. The polynomial is the one of Arm's optimized routines. */
 NEAP_INLINE vf v_exp_biased(vf x, uint32_t bias) {

@@ -16,6 +16,28 @@ static int io_error(const char *what, const char *path) {
   return neap__error(NEAP_ERR_IO, "cannot %s '%s': %s", what, path, strerror(errno));
 }
 
+/* open, again after a signal */
+static int open_file(const char *path, int flags) {
+  int file;
+  do {
+    file = open(path, flags | O_CLOEXEC, 0666);
+  } while (file < 0 && errno == EINTR);
+  return file;
+}
+
+static int sync_file(int file) {
+  int result;
+  do {
+    result = fsync(file);
+  } while (result != 0 && errno == EINTR);
+  return result;
+}
+
+/* Linux closes also when it says EINTR; once more would close what another thread has opened */
+static int close_file(int file) {
+  return close(file) != 0 && errno != EINTR ? -1 : 0;
+}
+
 /* 0, or -1 with errno set */
 static int write_all(int file, const char *data, size_t bytes) {
   while (bytes > 0) {
@@ -36,20 +58,21 @@ static int sync_directory_of(const char *path) {
   char directory[PATH_MAX];
   const char *slash = strrchr(path, '/');
   size_t length = slash == NULL ? 0 : (size_t)(slash - path);
-  int file, failed;
+  int file, failure;
   if (slash == path) {
     length = 1;
   }
   memcpy(directory, length == 0 ? "." : path, length == 0 ? 1 : length);
   directory[length == 0 ? 1 : length] = '\0';
-  file = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  file = open_file(directory, O_RDONLY | O_DIRECTORY);
   if (file < 0) {
     return -1;
   }
   /* some file systems cannot sync a directory: they say EINVAL and have nothing to sync */
-  failed = fsync(file) != 0 && errno != EINVAL;
-  close(file);
-  return failed ? -1 : 0;
+  failure = sync_file(file) != 0 && errno != EINVAL ? errno : 0;
+  close_file(file);
+  errno = failure;
+  return failure != 0 ? -1 : 0;
 }
 
 int neap_file_write(const char *path, const void *data, size_t bytes) {
@@ -67,12 +90,12 @@ int neap_file_write(const char *path, const void *data, size_t bytes) {
   if (unlink(temp) != 0 && errno != ENOENT) {
     return io_error("replace", temp);
   }
-  file = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  file = open_file(temp, O_WRONLY | O_CREAT | O_EXCL);
   if (file < 0) {
     return io_error("create", temp);
   }
-  failure = write_all(file, data, bytes) != 0 || fsync(file) != 0 ? errno : 0;
-  if (close(file) != 0 && failure == 0) {
+  failure = write_all(file, data, bytes) != 0 || sync_file(file) != 0 ? errno : 0;
+  if (close_file(file) != 0 && failure == 0) {
     failure = errno;
   }
   if (failure == 0 && rename(temp, path) != 0) {
@@ -96,7 +119,7 @@ int neap_file_append(const char *path, const void *data, size_t bytes) {
       ((const char *)data)[bytes - 1] != '\n') {
     return neap__error(NEAP_ERR_INVALID, "file_append: expected a path and whole lines");
   }
-  file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  file = open_file(path, O_WRONLY | O_CREAT | O_APPEND);
   if (file < 0) {
     return io_error("append to", path);
   }
@@ -106,7 +129,7 @@ int neap_file_append(const char *path, const void *data, size_t bytes) {
   if (n < 0) {
     failure = errno;
   }
-  if (close(file) != 0 && failure == 0) {
+  if (close_file(file) != 0 && failure == 0) {
     failure = errno;
   }
   if (failure != 0) {

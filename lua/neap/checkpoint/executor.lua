@@ -1,0 +1,252 @@
+-- Runs a plan on a chain: the one executor for every policy. The checkpoint manager is its store: what was kept
+-- or dropped, what was recomputed, and in which order, are on record there.
+local ffi_neap = require("neap.ffi")
+local fail = require("neap.fail")
+local manager_module = require("neap.checkpoint.manager")
+local plan_module = require("neap.checkpoint.plan")
+local profile_module = require("neap.checkpoint.profile")
+local scope = require("neap.scope")
+local stage_run = require("neap.checkpoint.stage_run")
+local tensor = require("neap.tensor")
+local C, ffi, check = ffi_neap.C, ffi_neap.ffi, ffi_neap.check
+
+local M = {}
+
+---@class neap.Executor
+---@field manager neap.Manager  the store of the last micro-batch
+---@field forwards integer      forward actions of the last micro-batch
+---@field recomputed integer    those beyond the first of each stage
+local Executor = {}
+Executor.__index = Executor
+
+local tensor_t = ffi.typeof("neap_tensor")
+local snapshot = ffi.new("neap_snapshot")
+local loss_host = ffi.new("float[1]")
+local ACTIVATIONS, RECOMPUTE = C.NEAP_TAG_ACTIVATIONS, C.NEAP_TAG_RECOMPUTE
+local ALREADY_FED = -1ULL
+
+---@param chain neap.Chain
+---@return neap.Executor
+function M.new(chain)
+  if type(chain) ~= "table" or not rawget(chain, "stages") then
+    fail.usage("executor: expected a Sequential, found %s", type(chain))
+  end
+  local self = setmetatable({
+    chain = chain, n = #chain.stages, ctx = {}, manager = manager_module.new("none"),
+    x = {}, n_x = {}, tape = {}, hold = {}, seen = {}, grads = {}, next_grads = {},
+    saved_bytes = {}, costs = {}, forwards = 0, recomputed = 0, loss = 0, weight = 1,
+  }, Executor)
+  for i = 0, self.n do
+    self.x[i], self.n_x[i], self.hold[i], self.tape[i] = {}, 0, {}, 0
+    self.saved_bytes[i], self.costs[i] = 0, 0
+  end
+  return self
+end
+
+--- Tells what stages keep and cost, for the manager's statistics.
+---@param profile neap.Profile
+function Executor:use_profile(profile)
+  for i = 0, self.n - 1 do
+    self.saved_bytes[i] = profile.stages[i + 1].saved_bytes
+    self.costs[i] = profile.stages[i + 1].forward_cost
+  end
+end
+
+local function free_list(list, n)
+  for k = 1, n do
+    if list[k] then C.neap_tensor_free(list[k].id) end
+    list[k] = false
+  end
+end
+
+local function free_x(self, i)
+  free_list(self.x[i], self.n_x[i])
+  self.n_x[i] = 0
+end
+
+local function free_record(self, i)
+  C.neap_tape_free(self.tape[i])
+  self.tape[i] = 0
+  free_list(self.hold[i], #self.hold[i])
+end
+
+-- a boundary that the record saves stays until its backward ends, whenever x is freed
+local function hold_outputs(self, i)
+  local outputs, hold = self.x[i + 1], self.hold[i]
+  for k = 1, self.n_x[i + 1] do
+    hold[k] = false
+    if check(C.neap_tape_saves(self.tape[i], outputs[k].id)) == 1 then
+      hold[k] = tensor_t(check(C.neap_tensor_detach(outputs[k].id)))
+    end
+  end
+end
+
+-- the loss is read, and its gradient appears
+local function take_loss(self)
+  local loss = self.x[self.n][1]
+  if self.n_x[self.n] ~= 1 or C.neap_tensor_n_elements(loss.id) ~= 1
+    or C.neap_tensor_dtype(loss.id) ~= C.NEAP_F32 then
+    fail.raise("shape mismatch", string.format("stage '%s' ends the chain and must return the loss, "
+      .. "one f32 number", self.chain.stages[self.n].name))
+  end
+  check(C.neap_tensor_read(loss.id, loss_host, 4))
+  self.loss = loss_host[0]
+  local dims = loss:dims()
+  local gradient = tensor.full(dims, self.weight,
+    { device = { id = C.neap_tensor_device(loss.id) }, tag = ACTIVATIONS })
+  self.grads[1] = gradient
+end
+
+local function remember(self, i, first, keep)
+  local name, manager = self.chain.stages[i + 1].name, self.manager.c
+  if first then
+    local stored = keep == "everything"
+    check(C.neap_manager_record_payload(manager, name, i, self.saved_bytes[i],
+      stored and self.tape[i] or 1, self.costs[i], stored and 0 or 1))
+  else
+    check(C.neap_manager_deliver(manager, name, ALREADY_FED))
+    self.recomputed = self.recomputed + 1
+  end
+end
+
+local function forward(self, i, keep)
+  local first, stage = not self.seen[i], self.chain.stages[i + 1]
+  if self.n_x[i] == 0 then
+    fail.raise("invalid plan", string.format("forward of stage '%s': its input is not there",
+      stage.name))
+  end
+  C.neap_tag_select(first and ACTIVATIONS or RECOMPUTE)
+  C.neap_recomputing_set(first and 0 or 1)
+  local n, tape = stage_run.forward(stage, i, self.x[i], self.n_x[i], self.ctx,
+    keep == "everything", self.x[i + 1])
+  self.n_x[i + 1] = n
+  self.seen[i] = true
+  self.forwards = self.forwards + 1
+  if tape ~= 0 then
+    self.tape[i] = tape
+    hold_outputs(self, i)
+  end
+  remember(self, i, first, keep)
+  if keep == "nothing" and i > 0 then free_x(self, i) end
+  if first and i == self.n - 1 then take_loss(self) end
+end
+
+local function backward(self, i)
+  local stage = self.chain.stages[i + 1]
+  local code = check(C.neap_manager_get(self.manager.c, stage.name, snapshot))
+  local tape = code == 0 and snapshot.payload or self.tape[i]
+  if tape == 0 then
+    fail.raise("recomputation failed", string.format("backward of stage '%s': its activations were "
+      .. "dropped and not recomputed", stage.name))
+  end
+  C.neap_tag_select(ACTIVATIONS)
+  self.tape[i] = 0
+  local n_inputs = i > 0 and self.n_x[i] or 0
+  stage_run.backward(stage, tape, self.grads, #self.grads, self.next_grads, n_inputs)
+  for k = n_inputs + 1, #self.next_grads do self.next_grads[k] = nil end
+  self.grads, self.next_grads = self.next_grads, self.grads
+  free_list(self.hold[i], #self.hold[i])
+end
+
+local function act(self, action)
+  local i = action.stage
+  if action.op == "forward" then
+    forward(self, i, action.keep)
+  elseif action.op == "backward" then
+    backward(self, i)
+  elseif action.what == "x" then
+    free_x(self, i)
+  else
+    free_record(self, i)
+  end
+end
+
+local function act_all(self, actions)
+  for a = 1, #actions do act(self, actions[a]) end
+end
+
+local function start(self, batch)
+  self.ctx.batch = batch
+  self.x[0][1], self.n_x[0] = batch.inputs, 1
+  self.forwards, self.recomputed, self.loss = 0, 0, 0
+  for i = 0, self.n do self.seen[i] = false end
+  check(C.neap_manager_clear(self.manager.c))
+end
+
+local function finish(self, depth, before_tape, before_tag, ok)
+  C.neap_tape_select(before_tape)
+  C.neap_tag_select(before_tag)
+  C.neap_recomputing_set(0)
+  if not ok then
+    for i = 0, self.n do free_record(self, i) end
+  end
+  scope.stop(depth)
+  for i = 1, self.n do self.n_x[i] = 0 end
+  for k = 1, #self.grads do self.grads[k] = nil end
+  self.ctx.batch = nil
+end
+
+--- One micro-batch, forward and backward, under a plan. Gradients of parameters accumulate, weighted.
+--- After an error memory, tapes and scopes are as before.
+---@param batch { inputs: neap.Tensor, targets: neap.Tensor? }
+---@param plan neap.Plan  made for this chain
+---@param weight? number  gradient of the loss; items of the chunk / items of the global batch
+---@return number loss
+function Executor:run(batch, plan, weight)
+  if plan.n_stages ~= self.n then
+    fail.usage("the plan is for %s stages, the model has %d", tostring(plan.n_stages), self.n)
+  end
+  tensor.id_of(batch.inputs, "step: batch.inputs")
+  start(self, batch)
+  self.weight = weight or 1
+  local before_tape, before_tag = check(C.neap_tape_select(0)), check(C.neap_tag_select(ACTIVATIONS))
+  local depth = scope.begin()
+  local ok, err = pcall(act_all, self, plan.actions)
+  finish(self, depth, before_tape, before_tag, ok)
+  if not ok then error(err, 0) end
+  return self.loss
+end
+
+--- Loss (or logits) of a batch without recording anything and without recomputing: each stage in turn, only
+--- the running one's input and output alive. Returns the last stage's tensor.
+---@param batch { inputs: neap.Tensor, targets: neap.Tensor? }
+---@return neap.Tensor
+function Executor:evaluate(batch)
+  local ctx = { batch = batch }
+  local before = check(C.neap_tape_select(0))
+  local ok, result = pcall(scope.run, function()
+    local x, n = { batch.inputs }, 1
+    for i = 0, self.n - 1 do
+      local y = {}
+      local n_y = stage_run.forward(self.chain.stages[i + 1], i, x, n, ctx, false, y)
+      if i > 0 then free_list(x, n) end
+      x, n = y, n_y
+    end
+    return x[1]
+  end)
+  C.neap_tape_select(before)
+  if not ok then error(result, 0) end
+  return result
+end
+
+--- One micro-batch of a model under a plan (or a policy, then the model is profiled first).
+---@param model neap.Chain
+---@param batch { inputs: neap.Tensor, targets: neap.Tensor? }
+---@param plan neap.Plan|string|table
+---@return number loss
+---@return neap.Executor executor  with the manager and counts of this run
+function M.step(model, batch, plan)
+  local executor = rawget(model, "_executor")
+  if not executor then
+    executor = M.new(model)
+    rawset(model, "_executor", executor)
+  end
+  if type(plan) ~= "table" or not plan.actions then
+    local profile = profile_module.measure(model, batch, { cost = "flops" })
+    executor:use_profile(profile)
+    plan = plan_module.build(plan or "none", profile)
+  end
+  return executor:run(batch, plan), executor
+end
+
+return M

@@ -1,0 +1,48 @@
+-- neap: the public names.
+local ffi_neap = require("neap.ffi")
+local device = require("neap.device")
+local tensor = require("neap.tensor")
+local autograd = require("neap.autograd")
+local scope = require("neap.scope")
+local rng = require("neap.rng")
+local op = require("neap.op")
+local module = require("neap.nn.module")
+local executor = require("neap.checkpoint.executor")
+local profile = require("neap.checkpoint.profile")
+local plan = require("neap.checkpoint.plan")
+
+tensor.seal({ __add = op.add, __mul = function(a, b)
+  if type(a) == "number" then return op.scale(b, a) end
+  if type(b) == "number" then return op.scale(a, b) end
+  return op.multiply(a, b)
+end })
+
+return {
+  version = ffi_neap.C.neap_version(),
+  device = device.open,
+  with_device = device.with,
+  threads = device.threads,
+  tensor = tensor.from,
+  empty = tensor.empty,
+  zeros = tensor.zeros,
+  full = tensor.full,
+  is_tensor = tensor.is,
+  scope = scope.run,
+  no_grad = autograd.no_grad,
+  backward = autograd.backward,
+  is_recomputing = autograd.is_recomputing,
+  rng = rng.set,
+  manual_seed = module.manual_seed,
+  op = op,
+  nn = require("neap.nn"),
+  optim = require("neap.optim"),
+  data = require("neap.data"),
+  policy = require("neap.checkpoint.policy").parse,
+  checkpoint_manager = require("neap.checkpoint.manager").new,
+  segment_checkpointer = require("neap.checkpoint.segments").new,
+  executor = executor.new,
+  step = executor.step,
+  profile = profile.measure,
+  plan = plan.build,
+  simulate = plan.simulate,
+}

@@ -1,0 +1,7 @@
+-- matmul(a, b, transpose_a, transpose_b): (.., M, K) x (.., K, N) -> (.., M, N); b may be one matrix for all.
+-- Saves a where b needs a gradient, and b where a does.
+local run = require("neap.op.apply").bind2("matmul")
+
+return function(a, b, transpose_a, transpose_b)
+  return run(a, b, transpose_a and 1 or 0, transpose_b and 1 or 0)
+end

@@ -1,0 +1,2 @@
+-- mean(x, dim): over one dimension (from 1), or all -> (). Saves nothing.
+return require("neap.op.reduce")("mean")

@@ -1,0 +1,2 @@
+-- transpose(x): (.., M, N) -> (.., N, M), a copy. Saves nothing.
+return require("neap.op.apply").bind1("transpose")

@@ -1,0 +1,65 @@
+-- Scopes: tensors made inside are freed at the end, except those that are returned.
+local ffi_neap = require("neap.ffi")
+local C, ffi, check = ffi_neap.C, ffi_neap.ffi, ffi_neap.check
+
+local M = {
+  depth = 0, -- open scopes; at 0 a tensor gets a finalizer as a safety net
+}
+
+local tensor_t = ffi.typeof("neap_tensor")
+local istype = ffi.istype
+local MOST_KEPT = 256
+local keep = ffi.new("double[?]", MOST_KEPT)
+local n_keep = 0
+
+M.finalize = function(tensor) C.neap_tensor_free(tensor.id) end
+
+local function keep_one(value)
+  if istype(tensor_t, value) then
+    if n_keep >= MOST_KEPT then error("a scope returns at most " .. MOST_KEPT .. " tensors", 0) end
+    keep[n_keep] = value.id
+    n_keep = n_keep + 1
+    if M.depth == 0 then ffi.gc(value, M.finalize) end
+  elseif type(value) == "table" and getmetatable(value) == nil then
+    for _, inner in pairs(value) do keep_one(inner) end
+  end
+end
+
+local function keep_all(n, first, ...)
+  if n == 0 then return end
+  keep_one(first)
+  return keep_all(n - 1, ...)
+end
+
+local function finish(depth, ok, ...)
+  M.depth = depth - 1
+  n_keep = 0
+  if ok then keep_all(select("#", ...), ...) end
+  check(C.neap_scope_end(depth, n_keep, keep))
+  if not ok then error((...), 0) end
+  return ...
+end
+
+--- Runs fn(...); frees every tensor made inside except what it returns, also inside plain tables.
+--- After an error everything made inside is freed and the error goes on.
+function M.run(fn, ...)
+  local depth = check(C.neap_scope_begin())
+  M.depth = depth
+  return finish(depth, pcall(fn, ...))
+end
+
+--- By hand, for the executor: begin, then stop (frees all).
+---@return integer depth
+function M.begin()
+  local depth = check(C.neap_scope_begin())
+  M.depth = depth
+  return depth
+end
+
+---@param depth integer  what begin returned
+function M.stop(depth)
+  M.depth = depth - 1
+  check(C.neap_scope_end(depth, 0, keep))
+end
+
+return M
