@@ -11,16 +11,17 @@ typedef struct {
   const float *grad;    /* (any) */
   float keep;           /* 1 - lr decay */
   float grad_scale, beta1, beta2;
-  float rate;      /* lr / (1 - beta1^step) */
-  float root_unit; /* 1 / sqrt(1 - beta2^step) */
+  float rest1, rest2; /* 1 - beta: in f32 it would be off by 5e-5 of itself for 0.999 */
+  float rate;         /* lr / (1 - beta1^step) */
+  float root_unit;    /* 1 / sqrt(1 - beta2^step) */
   float eps;
 } adamw_args;
 
 /* new values of one vector of parameters */
 NEAP_INLINE vf adamw_step(const adamw_args *a, vf param, vf grad, vf *m, vf *v) {
   vf g = a->grad_scale * grad;
-  *m = v_fma(v_set(1.0f - a->beta1), g, a->beta1 * *m);
-  *v = v_fma((1.0f - a->beta2) * g, g, a->beta2 * *v);
+  *m = v_fma(v_set(a->rest1), g, a->beta1 * *m);
+  *v = v_fma(a->rest2 * g, g, a->beta2 * *v);
   vf root = v_fma(v_sqrt(*v), v_set(a->root_unit), v_set(a->eps));
   return a->keep * param - a->rate * *m / root;
 }
@@ -57,6 +58,8 @@ int neap__cpu_adamw(void *context, const neap_view *param, const neap_view *grad
       .grad_scale = (float)hyper[6],
       .beta1 = (float)beta1,
       .beta2 = (float)beta2,
+      .rest1 = (float)(1.0 - beta1),
+      .rest2 = (float)(1.0 - beta2),
       .rate = (float)(lr / (1.0 - pow(beta1, step))),
       .root_unit = (float)(1.0 / sqrt(1.0 - pow(beta2, step))),
       .eps = (float)hyper[3],
