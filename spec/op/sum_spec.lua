@@ -33,9 +33,7 @@ describe("neap.op.sum", function()
   it("agrees where a dimension is 0 or 1", function()
     for _, dims in ipairs(numbers.shapes(3)) do
       for dim = 0, 3 do
-        local over = dims[dim] or dims[1] * dims[2] * dims[3]
         gradcheck.check(case(numbers.wave(dims, 1), dim > 0 and dim or nil))
-        if over == 0 then assert.equal(0, neap.op.sum(neap.zeros({ 0 })):item()) end
       end
     end
   end)
@@ -77,9 +75,9 @@ describe("neap.op.sum", function()
 
   it("refuses dimensions below 1, which would be another's idea of the last one", function()
     for _, dim in ipairs({ 0, -1 }) do
-      local ok, err = pcall(neap.op.sum, neap.zeros({ 2, 4 }), dim)
-      assert(not ok)
-      assert(tostring(err):find("sum", 1, true))
+      gradcheck.fails("sum", "shape mismatch", function()
+        return neap.op.sum(neap.zeros({ 2, 4 }), dim)
+      end, tostring(dim))
     end
   end)
 
@@ -87,6 +85,6 @@ describe("neap.op.sum", function()
     gradcheck.fails("sum", "dtype", function()
       return neap.op.sum(neap.tensor({ 1 }, { 1 }, { dtype = "i32" }))
     end, "i32")
-    gradcheck.fails("sum", "usage", function() return neap.op.sum() end)
+    gradcheck.fails("sum", "invalid argument", function() return neap.op.sum() end)
   end)
 end)

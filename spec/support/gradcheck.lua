@@ -17,6 +17,9 @@ local device
 --- Opens the cpu with one thread and makes it the default device.
 function M.cpu()
   device = neap.device("cpu")
+  -- tensors that others left to the collector must not vanish while a check counts
+  collectgarbage()
+  collectgarbage()
   neap.threads(1)
   return device
 end
