@@ -135,6 +135,12 @@ function M.current()
   return current or M.open("cpu")
 end
 
+--- Makes an open device the default.
+---@param device neap.Device
+function M.make_current(device)
+  current = device
+end
+
 --- Runs fn with another default device.
 ---@param device neap.Device
 function M.with(device, fn, ...)

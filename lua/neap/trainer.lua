@@ -1,0 +1,250 @@
+-- Training: config -> model -> forecast -> plan -> steps. One step is zero-grad, the chunks of the global batch,
+-- clipping, the optimizer.
+local ffi_neap = require("neap.ffi")
+local bytes = require("neap.bytes")
+local data_module = require("neap.data")
+local device_module = require("neap.device")
+local executor_module = require("neap.checkpoint.executor")
+local fail = require("neap.fail")
+local forecast_module = require("neap.forecast")
+local module = require("neap.nn.module")
+local optim = require("neap.optim")
+local policy = require("neap.checkpoint.policy")
+local rng = require("neap.rng")
+local scope = require("neap.scope")
+local tensor = require("neap.tensor")
+local C, ffi, check = ffi_neap.C, ffi_neap.ffi, ffi_neap.check
+
+local M = {}
+
+---@class neap.Trainer
+local Trainer = {}
+Trainer.__index = Trainer
+
+local f32, u32 = ffi.new("float[1]"), nil
+u32 = ffi.cast("uint32_t *", f32)
+
+--- The bits of a number as f32, as eight hexadecimal digits.
+---@param x number
+---@return string
+function M.bits(x)
+  f32[0] = x
+  return string.format("%08x", u32[0])
+end
+
+local function optimizer_of(config)
+  return function(model)
+    return optim.AdamW(model:parameters(),
+      { betas = config.betas, weight_decay = config.weight_decay })
+  end
+end
+
+local function chunk_of(config, data)
+  local cap = math.min(config.global_batch, data.n_items)
+  if config.chunk == "auto" then
+    return math.min(12, cap), "chunk auto: this device reports no memory to probe, taking "
+      .. math.min(12, cap)
+  end
+  return math.min(config.chunk, config.global_batch)
+end
+
+--- Reads the data, opens the device and forecasts; nothing is trained yet. Raises "does not fit" when the
+--- plan's predicted peak is above the budget.
+---@param config neap.Config
+---@param o { build: fun(config: neap.Config, data: neap.Data): neap.Chain, say: fun(line: string),
+---   tell: fun(line: string) }  say: progress; tell: lines for stderr
+---@return neap.Trainer
+function M.new(config, o)
+  local self = setmetatable({ config = config, say = o.say, step = 0, seconds = {} }, Trainer)
+  device_module.threads(config.threads or C.neap_cores_physical())
+  self.spec = policy.parse(config.checkpoint)
+  self.data = data_module.open(config.data, { context = config.context, seed = config.seed })
+  self.device = device_module.open(config.device, { budget = config.budget })
+  o.tell(string.format("device %s (%s), %d thread%s", self.device.name, self.device.reason,
+    C.neap_threads_get(), C.neap_threads_get() == 1 and "" or "s"))
+  local note
+  self.chunk, note = chunk_of(config, self.data)
+  if note then o.tell(note) end
+  self.chunks = forecast_module.chunks(config.global_batch, self.chunk)
+  self.build = function()
+    module.manual_seed(config.seed)
+    return o.build(config, self.data)
+  end
+  self.forecast = forecast_module.new({ build = self.build, optimizer = optimizer_of(config),
+    chunks = self.chunks, context = config.context })
+  self.prediction = self.forecast:predict(self.spec)
+  return self
+end
+
+--- Raises "does not fit" when the predicted peak is above the device budget.
+function Trainer:check_budget()
+  local budget = self.device.budget_bytes
+  if budget and self.prediction.peak_bytes > budget then
+    self.forecast:refuse(self.spec.text, self.prediction, budget)
+  end
+end
+
+--- Builds the model on the device: everything that exists before step 1.
+function Trainer:prepare()
+  local c = self.config
+  self.model = self.build()
+  self.model:zero_grad()
+  self.optimizer = optimizer_of(c)(self.model)
+  self.norm = optim.grad_norm(self.model:parameters())
+  self.schedule = optim.schedule.cosine({ lr = c.lr, min_lr = c.min_lr, warmup = c.warmup,
+    steps = c.steps })
+  self.executor = executor_module.new(self.model)
+  local n = math.max(self.chunk, 1) * c.context
+  self.host_inputs, self.host_targets = ffi.new("int32_t[?]", n), ffi.new("int32_t[?]", n)
+  self.measured_peak, self.activation_peak, self.eval_peak, self.position = 0, 0, 0, 0
+  self.batch_options = { dtype = "i32", tag = C.NEAP_TAG_BATCH, device = self.device }
+end
+
+-- n items in new tensors of the running scope
+function Trainer:upload(n, read, position)
+  local context = self.config.context
+  read(self.data, position, n, self.host_inputs, self.host_targets)
+  local inputs = tensor.empty({ n, context }, self.batch_options)
+  local targets = tensor.empty({ n, context }, self.batch_options)
+  check(C.neap_tensor_write(inputs.id, self.host_inputs, n * context * 4))
+  check(C.neap_tensor_write(targets.id, self.host_targets, n * context * 4))
+  return { inputs = inputs, targets = targets }
+end
+
+-- one chunk, forward and backward; returns its share of the loss
+local function run_chunk(self, n, offset)
+  local config = self.config
+  local batch = self:upload(n, self.data.batch, self.position + offset)
+  rng.place(config.seed, self.step, offset, n)
+  self.executor:use_profile(self.forecast.profiles[n])
+  local weight = n / config.global_batch
+  return self.executor:run(batch, self.prediction.plans[n], weight) * weight
+end
+
+local function accumulate(self)
+  local loss, offset = 0, 0
+  for _, n in ipairs(self.chunks) do
+    loss = loss + scope.run(run_chunk, self, n, offset)
+    offset = offset + n
+  end
+  return loss
+end
+
+--- One optimizer update. Raises "diverged" when the loss or the gradient is no number.
+---@return table row  the step's numbers, as in metrics.jsonl
+function Trainer:train_step()
+  local config, device = self.config, self.device.id
+  local started = C.neap_now()
+  self.step = self.step + 1
+  check(C.neap_memory_restart(device, C.NEAP_METER_STEP))
+  check(C.neap_memory_restart(device, C.NEAP_METER_WORK))
+  self.model:zero_grad()
+  local loss = accumulate(self)
+  local work = C.neap_memory_peak(device, C.NEAP_METER_WORK)
+  local norm, lr = self.norm:measure(), self.schedule(self.step)
+  if loss ~= loss or math.abs(loss) == math.huge or norm ~= norm or norm == math.huge then
+    fail.raise("diverged", string.format("step %d: the loss is %s and the gradient's norm %s; lower "
+      .. "lr (now %g) or clip more", self.step, tostring(loss), tostring(norm), lr))
+  end
+  self.optimizer:step(lr, config.clip > 0 and norm > config.clip and config.clip / norm or 1)
+  self.position = self.position + config.global_batch
+  self.measured_peak = math.max(self.measured_peak, C.neap_memory_peak(device, C.NEAP_METER_STEP))
+  self.activation_peak = math.max(self.activation_peak, work)
+  local seconds = C.neap_now() - started
+  self.seconds[#self.seconds + 1] = seconds
+  self.loss, self.grad_norm = loss, norm
+  return {
+    step = self.step, loss = loss, grad_norm = norm, lr = lr, seconds = seconds,
+    tokens_per_second = config.global_batch * config.context / seconds,
+    predicted_peak_bytes = self.prediction.peak_bytes,
+    measured_peak_bytes = C.neap_memory_peak(device, C.NEAP_METER_STEP),
+    recomputed_forwards = self.executor.recomputed,
+  }
+end
+
+--- Mean loss over validation batches of a chunk of items, always the same ones.
+---@param n_batches integer
+---@return number
+function Trainer:validate(n_batches)
+  check(C.neap_memory_restart(self.device.id, C.NEAP_METER_STEP))
+  self.model:eval()
+  local sum = 0
+  for b = 0, n_batches - 1 do
+    sum = sum + scope.run(function()
+      local batch = self:upload(self.chunk, self.data.validation_batch, b * self.chunk)
+      return self.executor:evaluate(batch):item()
+    end)
+  end
+  self.model:train()
+  self.eval_peak = math.max(self.eval_peak, C.neap_memory_peak(self.device.id, C.NEAP_METER_STEP))
+  return sum / n_batches
+end
+
+--- XXH3 of parameters, buffers and optimizer state.
+---@return string
+function Trainer:state_hash()
+  local list = self.model:parameters()
+  for _, group in ipairs({ self.model:buffers(), self.optimizer:tensors() }) do
+    for _, entry in ipairs(group) do list[#list + 1] = entry end
+  end
+  local ids, hex = ffi.new("double[?]", math.max(#list, 1)), ffi.new("char[33]")
+  for i, entry in ipairs(list) do ids[i - 1] = entry.tensor.id end
+  check(C.neap_tensor_hash(#list, ids, hex))
+  return ffi.string(hex)
+end
+
+---@return number
+function Trainer:median_seconds()
+  local sorted = { unpack(self.seconds) }
+  table.sort(sorted)
+  return sorted[math.ceil(#sorted / 2)] or 0
+end
+
+local function duration(seconds)
+  if seconds < 100 then return string.format("%.0fs", seconds) end
+  if seconds < 6000 then return string.format("%.0fm", seconds / 60) end
+  return string.format("%.1fh", seconds / 3600)
+end
+
+--- The line of a step, made to be grepped.
+---@param row table
+---@return string
+function Trainer:step_line(row)
+  local eta = (self.config.steps - row.step) * self:median_seconds()
+  local function mib(b) return string.format("%.1f", b / 2 ^ 20) end
+  return string.format("step %d/%d loss %.4f gnorm %.2f lr %.1e %.0f ms %.0f tok/s peak %s/%s MiB "
+    .. "(predicted/measured) eta %s", row.step, self.config.steps, row.loss, row.grad_norm, row.lr,
+    row.seconds * 1000, row.tokens_per_second, mib(row.predicted_peak_bytes),
+    mib(row.measured_peak_bytes), duration(eta))
+end
+
+--- Fills the JSON report with what is known so far.
+function Trainer:fill(report)
+  report.chunk, report.global_batch = self.chunk, self.config.global_batch
+  report.plan, report.device = self.spec.text, self.device.name
+  report.threads, report.parameters = C.neap_threads_get(), self.forecast.n_parameters
+  report.predicted_peak_bytes = self.prediction.peak_bytes
+  report.steps = self.step
+  if self.step > 0 then
+    report.train_loss, report.loss_bits = self.loss, M.bits(self.loss)
+    report.grad_norm, report.grad_norm_bits = self.grad_norm, M.bits(self.grad_norm)
+    report.measured_peak_bytes = self.measured_peak
+    report.activation_peak_bytes = self.activation_peak
+    report.eval_peak_bytes = self.eval_peak
+    report.recomputed_forwards = self.executor.recomputed
+    report.step_seconds_median = self:median_seconds()
+    report.tokens_per_second = self.config.global_batch * self.config.context
+      / self:median_seconds()
+  end
+end
+
+--- Sentences about memory, for people: fixed, activations, the peak.
+function Trainer:memory_text()
+  local f, p = self.forecast, self.prediction
+  return string.format("memory of a step: %s fixed (parameters %s, gradients %s, optimizer %s) + up to "
+    .. "%s in forward and backward = %s, most in %s", bytes.format(f.fixed_bytes),
+    bytes.format(f.fixed.parameters), bytes.format(f.fixed.gradients),
+    bytes.format(f.fixed.optimizer), bytes.format(p.plan_bytes), bytes.format(p.peak_bytes), p.where)
+end
+
+return M
