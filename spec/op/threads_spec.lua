@@ -64,4 +64,14 @@ describe("an op on two threads", function()
     function(x, w, b) return neap.op.linear(x, w, b) end)
   same("linear to one column", { wave({ 900, 300 }, 1), wave({ 1, 300 }, 2), wave({ 1 }, 3) },
     function(x, w, b) return neap.op.linear(x, w, b) end)
+
+  it("leaves a process that ends with status 0", function()
+    local code = ("package.path = [[%s]] local neap = require([[neap]]) "
+      .. "neap.device([[cpu]]) neap.threads(2) neap.op.gelu(neap.zeros({ 300000 })) "
+      .. "os.exit(0, true)"):format(package.path)
+    for _ = 1, 10 do
+      local status = os.execute(("luajit -e '%s'"):format(code))
+      assert(status == 0 or status == true, tostring(status))
+    end
+  end)
 end)
