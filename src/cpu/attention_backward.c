@@ -80,6 +80,24 @@ static void add_key_gradient(const neap__attention *shape, buffers *buf, const f
 
 _Static_assert((int)NEAP_Q_BLOCK == (int)NEAP_K_BLOCK, "a block on the diagonal starts on it");
 
+/* dq (queries,padded d) += dS K. On the diagonal, a strip of queries sees the first keys only. */
+static void add_query_gradient(const neap__attention *shape, buffers *buf, int64_t n, int64_t keys,
+                               int on_diagonal) {
+  int64_t wide = padded(shape->head_dim), group = on_diagonal ? NEAP_STRIP : n;
+  for (int64_t i = 0; i < n; i += group) {
+    neap__block product = {.a = buf->ds + i,
+                           .a_row = 1,
+                           .a_col = NEAP_Q_BLOCK,
+                           .b = buf->k,
+                           .b_row = wide,
+                           .c = buf->dq + i * wide,
+                           .c_row = wide,
+                           .k = on_diagonal ? attention_smaller(keys, i + group) : keys,
+                           .add = 1};
+    block_product(&product, attention_smaller(group, n - i), wide);
+  }
+}
+
 /* One block of queries (packed) against one block of keys. */
 static void block_gradient(const neap__attention *shape, buffers *buf, const pair_data *data,
                            int64_t first, int64_t n, int64_t key, int64_t keys) {
@@ -92,17 +110,8 @@ static void block_gradient(const neap__attention *shape, buffers *buf, const pai
   for (int64_t i = 0; i < n; i += NEAP_STRIP) {
     int64_t visible = on_diagonal ? attention_smaller(keys, i + NEAP_STRIP) : keys;
     strip_gradient(shape, buf, i / NEAP_STRIP, visible, key - first - i);
-    neap__block dq = {.a = buf->ds + i,
-                      .a_row = 1,
-                      .a_col = NEAP_Q_BLOCK,
-                      .b = buf->k,
-                      .b_row = wide,
-                      .c = buf->dq + i * wide,
-                      .c_row = wide,
-                      .k = visible,
-                      .add = 1};
-    block_product(&dq, attention_smaller(NEAP_STRIP, n - i), wide);
   }
+  add_query_gradient(shape, buf, n, keys, on_diagonal);
   add_key_gradient(shape, buf, buf->p, buf->d_o, n, keys, on_diagonal, dk + shape->width);
   add_key_gradient(shape, buf, buf->ds, buf->q, n, keys, on_diagonal, dk);
 }
