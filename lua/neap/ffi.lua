@@ -22,12 +22,20 @@ local function library_path()
   return "neap"
 end
 
+-- Idle OpenMP threads spin for long by default; on a busy machine that makes a small kernel a hundred times
+-- slower. Read by the OpenMP runtime when it is loaded, so it is set before; the user's settings win.
+local function calm_openmp()
+  ffi.cdef("int setenv(const char *name, const char *value, int overwrite);")
+  if not os.getenv("OMP_WAIT_POLICY") then ffi.C.setenv("GOMP_SPINCOUNT", "2000", 0) end
+end
+
 local function load_library()
   local found, cdef = pcall(require, "neap.cdef")
   if not found then
     fail.raise("environment", "neap's cdef.lua is not built; run 'make' in the neap checkout")
   end
   ffi.cdef(cdef.text)
+  calm_openmp()
   local path = library_path()
   local ok, lib = pcall(ffi.load, path)
   if not ok then
