@@ -174,7 +174,7 @@ train: all
 # the specs find a sanitized library by NEAP_LIBRARY; its run-time has to be the process's first
 LIBASAN = $$(readlink -f "$$($(CC) -print-file-name=libasan.so)")
 SAN_ENV = $(if $(SAN),LD_PRELOAD="$(LIBASAN)" ASAN_OPTIONS=detect_leaks=0:abort_on_error=0 \
-  UBSAN_OPTIONS=print_stacktrace=1) NEAP_LIBRARY=$(CURDIR)/$(LIB)
+  UBSAN_OPTIONS=print_stacktrace=1) NEAP_LIBRARY=$(abspath $(LIB))
 RUN_SPECS = OMP_NUM_THREADS=$(TEST_THREADS) OPENBLAS_NUM_THREADS=$(TEST_THREADS) $(SAN_ENV) \
   $(BUSTED) --lua=$(LUAJIT)
 
