@@ -2,7 +2,7 @@
 #: make             build/libneap.so and build/neap/cdef.lua
 #: make train       install what is missing, build, train the small model (ARGS="--steps 100")
 #: make test        install what is missing, build, run the specs (SPEC=spec/x_spec.lua ARGS=...)
-#: make test-long   the same with the long checks
+#: make test-long   the same under sanitizers, and longer
 #: make bench       the benchmarks in spec/bench
 #: make lint        formatting and static checks of C and Lua
 #: make setup       install what train and test need (apt-get; sudo where needed)
@@ -41,6 +41,9 @@ LDFLAGS =
 # ---- set-up: before anything is looked for ---------------------------------------------------------
 
 GOALS := $(or $(MAKECMDGOALS),all)
+ifneq ($(filter test-long,$(GOALS)),)
+SAN := 1
+endif
 SETUP_train := train setup
 SETUP_test := test test-long bench
 SETUP_lint := lint
@@ -181,7 +184,7 @@ RUN_SPECS = OMP_NUM_THREADS=$(TEST_THREADS) OPENBLAS_NUM_THREADS=$(TEST_THREADS)
 test: all
 	@$(RUN_SPECS) $(ARGS) $(SPEC)
 
-# the long checks: the same specs, told by NEAP_LONG to take their time; with SAN=1 under sanitizers
+# the long checks: the same specs under sanitizers, told by NEAP_LONG to take their time
 test-long: all
 	@NEAP_LONG=1 $(RUN_SPECS) $(ARGS) $(SPEC)
 
