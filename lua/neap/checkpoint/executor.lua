@@ -177,6 +177,7 @@ local function finish(self, depth, before_tape, before_tag, ok)
   C.neap_tape_select(before_tape)
   C.neap_tag_select(before_tag)
   C.neap_recomputing_set(0)
+  C.neap_rng_stage(self.n) -- what is drawn next does not depend on the plan
   if not ok then
     for i = 0, self.n do free_record(self, i) end
   end
