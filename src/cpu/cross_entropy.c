@@ -45,11 +45,12 @@ static float sum_exp(const float *x, float shift, int64_t n) {
   return v_sum(s0 + s1);
 }
 
-/* One pass over memory: the sum so far is rescaled when a piece brings a new maximum. */
+/* One pass over memory: the sum so far is rescaled when a piece brings a new maximum. n > 0. */
 static float log_sum_exp(const float *x, int64_t n) {
-  float most = -INFINITY, sum = 0.0f;
-  for (int64_t i = 0; i < n; i += PIECE) {
-    int64_t length = n - i < PIECE ? n - i : PIECE;
+  int64_t length = n < PIECE ? n : PIECE;
+  float most = highest(x, length), sum = sum_exp(x, most, length);
+  for (int64_t i = length; i < n; i += length) {
+    length = n - i < PIECE ? n - i : PIECE;
     float here = highest(x + i, length);
     if (here > most) {
       sum *= expf(most - here);

@@ -122,7 +122,7 @@ static void uniform_group(const uint32_t *words, float lowest, float width, floa
 NEAP_INLINE void fill_groups(const random_args *args, int64_t first, int64_t last, int is_normal) {
   for (int64_t group = first; group < last; group++) {
     uint32_t words[NEAP_BATCH_WORDS];
-    float values[NEAP_BATCH_WORDS];
+    float values[NEAP_BATCH_WORDS] = {0};
     int64_t at = group * NEAP_BATCH_WORDS, n = args->n - at;
     float *to = n < NEAP_BATCH_WORDS ? values : args->to + at;
     v_random_batch(args->key, (uint64_t)(group * NEAP_BATCH_BLOCKS), 0, words);

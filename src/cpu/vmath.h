@@ -60,7 +60,7 @@ NEAP_INLINE vf v_set(float x) {
 /* a * b + c, rounded once where the machine can. */
 NEAP_INLINE vf v_fma(vf a, vf b, vf c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-  vf r;
+  vf r = c;
   for (int i = 0; i < NEAP_LANES; i++) {
     r[i] = __builtin_fmaf(a[i], b[i], c[i]);
   }

@@ -9,7 +9,13 @@
 
 enum { NEAP_BATCH_BLOCKS = 16, NEAP_BATCH_WORDS = 4 * NEAP_BATCH_BLOCKS };
 
-typedef uint64_t vq __attribute__((vector_size(32)));
+#if defined(__AVX__)
+enum { VQ_LANES = 4 };
+#else
+enum { VQ_LANES = 2 };
+#endif
+
+typedef uint64_t vq __attribute__((vector_size(VQ_LANES * sizeof(uint64_t))));
 
 /* The low halves of a times m. */
 NEAP_INLINE vq vq_multiply(vq a, uint32_t m) {
@@ -22,9 +28,12 @@ NEAP_INLINE vq vq_multiply(vq a, uint32_t m) {
 #endif
 }
 
-/* Four blocks from `block` on. */
+/* VQ_LANES blocks from `block` on. */
 NEAP_INLINE void vq_begin(vq c[4], uint64_t block, uint64_t item) {
-  vq counter = block + (vq){0, 1, 2, 3};
+  vq counter = block - (vq){0};
+  for (int i = 0; i < VQ_LANES; i++) {
+    counter[i] += (uint64_t)i;
+  }
   c[0] = counter;
   c[1] = counter >> 32;
   c[2] = item - (vq){0};
@@ -42,21 +51,21 @@ NEAP_INLINE void vq_round(vq c[4], uint32_t k0, uint32_t k1) {
 NEAP_INLINE void vq_end(const vq c[4], uint32_t *words) {
   vq first = (c[0] & 0xFFFFFFFFu) | (c[1] << 32);  /* words 0 and 1 of every block */
   vq second = (c[2] & 0xFFFFFFFFu) | (c[3] << 32); /* words 2 and 3 */
-  vq low = __builtin_shufflevector(first, second, 0, 4, 1, 5);
-  vq high = __builtin_shufflevector(first, second, 2, 6, 3, 7);
-  memcpy(words, &low, sizeof low);
-  memcpy(words + 8, &high, sizeof high);
+  for (int i = 0; i < VQ_LANES; i++) {
+    uint64_t pair[2] = {first[i], second[i]};
+    memcpy(words + 4 * i, pair, sizeof pair);
+  }
 }
 
 /* Words of the blocks `block` .. block + 15. */
 static inline void v_random_batch(uint64_t key, uint64_t block, uint64_t item,
                                   uint32_t words[NEAP_BATCH_WORDS]) {
-  /* two groups of four blocks at a time hide each other's latency */
-  for (int i = 0; i < NEAP_BATCH_BLOCKS; i += 8) {
+  /* two groups of blocks at a time hide each other's latency */
+  for (int i = 0; i < NEAP_BATCH_BLOCKS; i += 2 * VQ_LANES) {
     vq a[4], b[4];
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     vq_begin(a, block + (uint64_t)i, item);
-    vq_begin(b, block + (uint64_t)i + 4, item);
+    vq_begin(b, block + (uint64_t)i + VQ_LANES, item);
 #pragma GCC unroll 10
     for (int round = 0; round < 10; round++) {
       vq_round(a, k0, k1);
@@ -65,7 +74,7 @@ static inline void v_random_batch(uint64_t key, uint64_t block, uint64_t item,
       k1 += 0xBB67AE85u;
     }
     vq_end(a, words + 4 * i);
-    vq_end(b, words + 4 * i + 16);
+    vq_end(b, words + 4 * (i + VQ_LANES));
   }
 }
 
