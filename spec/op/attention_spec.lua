@@ -144,6 +144,23 @@ describe("neap.op.attention", function()
     end)
   end)
 
+  it("is not disturbed by what a longer call left behind", function()
+    local function bits(length, scale)
+      return neap.scope(function()
+        local x = gradcheck.tensor(numbers.wave({ 1, length, 24 }, 1, scale), true)
+        local y = neap.op.attention(x, 1, false)
+        neap.op.sum(neap.op.multiply(y, y)):backward()
+        return { y:bits(), x:grad():bits() }
+      end)
+    end
+    local before = { bits(5), bits(65) }
+    bits(130, 0 / 0)
+    local after = { bits(5), bits(65) }
+    for i = 1, 2 do
+      for k = 1, 2 do numbers.same("bits", before[i][k], after[i][k]) end
+    end
+  end)
+
   it("needs memory that grows with T, not with its square", function()
     local C = require("neap.ffi").C
     local meter = ffi.new("neap_memory_stats")
