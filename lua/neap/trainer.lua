@@ -21,14 +21,14 @@ local M = {}
 local Trainer = {}
 Trainer.__index = Trainer
 
-local f32, u32 = ffi.new("float[1]"), nil
-u32 = ffi.cast("uint32_t *", f32)
+local f32, u32 = ffi.new("float[1]"), ffi.new("uint32_t[1]")
 
 --- The bits of a number as f32, as eight hexadecimal digits.
 ---@param x number
 ---@return string
 function M.bits(x)
   f32[0] = x
+  ffi.copy(u32, f32, 4) -- a cast pointer would be read before the write: compiled code assumes no alias
   return string.format("%08x", u32[0])
 end
 
