@@ -26,7 +26,8 @@ local function manifest_of(trainer)
   return { version = C.neap_version(), device = trainer.device.name,
     kernel = trainer.device:computes() and ffi.string(C.neap_gemm_name()) or "none",
     threads = C.neap_threads_get(), seed = trainer.config.seed, data = trainer.data.name,
-    data_hash = trainer.data.hash, plan = trainer.spec.text, parameters = trainer.forecast.n_parameters,
+    data_hash = trainer.data.hash, plan = trainer.spec.text,
+      parameters = trainer.forecast.n_parameters,
     predicted_peak_bytes = trainer.prediction.peak_bytes }
 end
 

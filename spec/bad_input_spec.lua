@@ -1,4 +1,5 @@
--- What a person may get wrong on the command line: one sentence, the right status, nothing left behind.
+-- What a person may get wrong on the command line: one sentence, the right status, nothing left
+-- behind.
 local script = require("spec.support.script")
 
 describe("train.lua given", function()
@@ -6,13 +7,14 @@ describe("train.lua given", function()
 
   setup(function()
     directory = script.directory()
-    data = script.write(directory .. "/text.txt", ("the tide is low and the sand is wet. "):rep(200))
+    data = script.write(directory .. "/text.txt", ("the tide is low and the sand wet. "):rep(200))
   end)
   teardown(function() script.remove(directory) end)
 
   -- name, arguments, status, what the sentence must say
   local cases = {
-    { "a data file that does not exist", { "--data", "/no/such/file.txt" }, 1, "/no/such/file%.txt" },
+    { "a data file that does not exist", { "--data", "/no/such/file.txt" }, 1,
+      "/no/such/file%.txt" },
     { "a config file that does not exist", { "/no/such/config.lua" }, 1, "/no/such/config%.lua" },
     { "a directory as data", { "--data", "/tmp" }, 1, "/tmp" },
     { "an unknown option", { "--stepz", "3" }, 2, "%-%-steps" },
@@ -43,7 +45,7 @@ describe("train.lua given", function()
     local name, arguments, status, says = unpack(case)
     it(string.format("%s says so in one sentence and exits %d", name, status), function()
       local words = { unpack(arguments) }
-      if not (arguments[1] == "--data") then
+      if arguments[1] ~= "--data" then
         words[#words + 1], words[#words + 2] = "--data", data
       end
       local run = script.run("examples/train.lua", words, directory)
@@ -59,7 +61,8 @@ describe("train.lua given", function()
   end
 
   it("nothing wrong, works from another directory and through a link", function()
-    os.execute(string.format("ln -s '%s/examples/train.lua' '%s/link.lua'", script.root(), directory))
+    os.execute(string.format("ln -s '%s/examples/train.lua' '%s/link.lua'", script.root(),
+      directory))
     local pipe = io.popen(string.format("cd '%s' && luajit link.lua --data text.txt --dry-run "
       .. "--set context=64 2>/dev/null; echo status $?", directory))
     local out = pipe:read("*a")
@@ -70,7 +73,8 @@ describe("train.lua given", function()
   it("--help prints options, defaults, examples and exits 0", function()
     local run = script.run("examples/train.lua", { "--help" }, directory)
     assert.equal(0, run.status)
-    for _, word in ipairs({ "--checkpoint", "--budget", "segments:K", "Examples", "Exit status" }) do
+    for _, word in ipairs({ "--checkpoint", "--budget", "segments:K", "Examples",
+      "Exit status" }) do
       assert.truthy(run.out:find(word, 1, true), word)
     end
   end)

@@ -3,7 +3,8 @@ local script = require("spec.support.script")
 
 -- enough English for a vocabulary and for steps that differ
 local function text()
-  local words, parts = { "tide", "moon", "low", "water", "stone", "gulls", "and", "the", "sand", "salt" }, {}
+  local words, parts = { "tide", "moon", "low", "water", "stone", "gulls", "and", "the", "sand",
+    "salt" }, {}
   local state = 7
   for i = 1, 6000 do
     state = state * 16807 % 2147483647
@@ -24,7 +25,8 @@ describe("training a GPT from the command line", function()
   teardown(function() script.remove(directory) end)
 
   local function train(checkpoint, more)
-    local arguments = { root .. "/" .. config, "--data", data, "--checkpoint", checkpoint, "--threads",
+    local arguments = { root .. "/" .. config, "--data", data, "--checkpoint", checkpoint,
+      "--threads",
       "1", "--set", "final_eval_batches=2" }
     for _, word in ipairs(more or {}) do arguments[#arguments + 1] = word end
     return script.train(arguments, directory)
@@ -68,7 +70,8 @@ describe("training a GPT from the command line", function()
 
     it("takes less memory under all and segments:2 than under none", function()
       for _, policy in ipairs({ "all", "segments:2", "every_n:2", "greedy:2MiB" }) do
-        assert.is_true(runs[policy].report.measured_peak_bytes < runs.none.report.measured_peak_bytes)
+        assert.is_true(runs[policy].report.measured_peak_bytes
+          < runs.none.report.measured_peak_bytes)
         assert.is_true(runs[policy].report.activation_peak_bytes
           < runs.none.report.activation_peak_bytes)
       end
@@ -125,7 +128,8 @@ describe("training a GPT from the command line", function()
 
   it("shows plan and verdict on a dry run, trains nothing, leaves nothing behind", function()
     local empty = script.directory()
-    local run = script.run("examples/train.lua", { "--data", data, "--dry-run", "--checkpoint", "all",
+    local run = script.run("examples/train.lua", { "--data", data, "--dry-run", "--checkpoint",
+      "all",
       "--budget", "64MiB", "--device", "null" }, empty)
     assert.equal(0, run.status, run.err)
     assert.matches("block%.5", run.out)

@@ -1,4 +1,5 @@
--- Recording and walking back. Ops record on the selected tape; outside of regions that is the ambient one.
+-- Recording and walking back. Ops record on the selected tape; outside of regions that is the
+-- ambient one.
 local ffi_neap = require("neap.ffi")
 local fail = require("neap.fail")
 local memory = require("neap.memory")

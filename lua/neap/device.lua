@@ -76,7 +76,9 @@ end
 
 local function open(name, options)
   local size = options.size and bytes.parse(options.size) or 0
-  if not size then fail.usage("device: size '%s' is not a number of bytes", tostring(options.size)) end
+  if not size then
+    fail.usage("device: size '%s' is not a number of bytes", tostring(options.size))
+  end
   check(C.neap_device_open(name, size, id_out))
   local device = setmetatable({ id = id_out[0], name = name }, Device)
   if options.budget then

@@ -22,8 +22,9 @@ local function library_path()
   return "neap"
 end
 
--- Idle OpenMP threads spin for long by default; on a busy machine that makes a small kernel a hundred times
--- slower. Read by the OpenMP runtime when it is loaded, so it is set before; the user's settings win.
+-- Idle OpenMP threads spin for long by default; on a busy machine that makes a small kernel a
+-- hundred times slower. Read by the OpenMP runtime when it is loaded, so it is set before; the
+-- user's settings win.
 local function calm_openmp()
   ffi.cdef("int setenv(const char *name, const char *value, int overwrite);")
   if not os.getenv("OMP_WAIT_POLICY") then ffi.C.setenv("GOMP_SPINCOUNT", "2000", 0) end
@@ -39,10 +40,12 @@ local function load_library()
   local path = library_path()
   local ok, lib = pcall(ffi.load, path)
   if not ok then
-    fail.raise("environment", string.format("cannot load '%s' (%s); run 'make'", path, tostring(lib)))
+    fail.raise("environment", string.format("cannot load '%s' (%s); run 'make'", path,
+      tostring(lib)))
   end
   if lib.neap_abi() ~= cdef.abi then
-    fail.raise("environment", string.format("'%s' has ABI %d, these Lua files expect %d; run 'make'",
+    fail.raise("environment", string.format("'%s' has ABI %d, these Lua files expect %d; run "
+      .. "'make'",
       path, lib.neap_abi(), cdef.abi))
   end
   return lib

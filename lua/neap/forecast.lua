@@ -1,5 +1,5 @@
--- What a training step will take, before it runs: the model is built a second time on the null device, where
--- bytes are counted and nothing is computed, and plans are simulated on its profile.
+-- What a training step will take, before it runs: the model is built a second time on the null
+-- device, where bytes are counted and nothing is computed, and plans are simulated on its profile.
 local ffi_neap = require("neap.ffi")
 local bytes = require("neap.bytes")
 local device_module = require("neap.device")
@@ -64,7 +64,8 @@ local function build_twin(self, device, o)
 end
 
 --- Measures on null what a model takes. build() makes it, optimizer(model) its optimizer.
----@param o { build: fun(): neap.Chain, optimizer: fun(m: neap.Chain), chunks: integer[], context: integer }
+---@param o { build: fun(): neap.Chain, optimizer: fun(m: neap.Chain), chunks: integer[],
+---  context: integer }
 ---@return neap.Forecast
 function M.new(o)
   local self = setmetatable({ profiles = {}, batch_bytes = {}, chunks = o.chunks }, Forecast)
@@ -169,7 +170,8 @@ function Forecast:refuse(spec, prediction, budget)
   fail.raise("does not fit", string.format("checkpoint %s needs %.0f bytes (%s; %.0f fixed: "
     .. "parameters, gradients, optimizer; %.0f in forward and backward, most in %s), the budget is "
     .. "%.0f bytes (%s); %s", spec, prediction.peak_bytes, bytes.format(prediction.peak_bytes),
-    self.fixed_bytes, prediction.plan_bytes, prediction.where, budget, bytes.format(budget), advice))
+    self.fixed_bytes, prediction.plan_bytes, prediction.where, budget, bytes.format(budget),
+    advice))
 end
 
 return M

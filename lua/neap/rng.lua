@@ -1,4 +1,5 @@
--- Where random numbers are drawn: a key and a position, set by whoever drives; ops count their own calls.
+-- Where random numbers are drawn: a key and a position, set by whoever drives; ops count their own
+-- calls.
 local ffi_neap = require("neap.ffi")
 local fail = require("neap.fail")
 local C, ffi, check = ffi_neap.C, ffi_neap.ffi, ffi_neap.check
@@ -11,7 +12,8 @@ local known = {}
 for _, name in ipairs(names) do known[name] = true end
 
 --- Sets the position: what is not named becomes 0 (seed: 1).
----@param position { seed?: number, step?: number, item?: number, n_items?: number, stage?: number, call?: number }
+---@param position { seed?: number, step?: number, item?: number, n_items?: number,
+---  stage?: number, call?: number }
 function M.set(position)
   for name in pairs(position) do
     if not known[name] then fail.usage("rng: %s", fail.unknown("key", name, names)) end

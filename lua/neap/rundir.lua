@@ -1,4 +1,5 @@
--- A run's directory: the resolved config, a manifest, one line a step in metrics.jsonl and metrics.csv.
+-- A run's directory: the resolved config, a manifest, one line a step in metrics.jsonl and
+-- metrics.csv.
 local config_module = require("neap.config")
 local files = require("neap.files")
 local json = require("neap.json")
@@ -13,7 +14,8 @@ local COLUMNS = { "step", "loss", "grad_norm", "lr", "seconds", "tokens_per_seco
 local RunDirectory = {}
 RunDirectory.__index = RunDirectory
 
---- Makes the directory (out, or runs/<name>-<least free number>) and writes what is known at the start.
+--- Makes the directory (out, or runs/<name>-<least free number>) and writes what is known at the
+--- start.
 ---@param out string|nil
 ---@param name string
 ---@param config neap.Config
@@ -21,7 +23,11 @@ RunDirectory.__index = RunDirectory
 ---@return neap.RunDirectory
 function M.new(out, name, config, manifest)
   local path = out
-  if path then files.make_directory(path) else path = files.make_numbered_directory("runs", name) end
+  if path then
+    files.make_directory(path)
+  else
+    path = files.make_numbered_directory("runs", name)
+  end
   files.write(path .. "/config.lua", config_module.dump(config))
   files.write(path .. "/manifest.json", json.encode(manifest) .. "\n")
   files.write(path .. "/metrics.jsonl", "")

@@ -37,7 +37,8 @@ end
 --- The id of a tensor, or an error that says who wanted it.
 function M.id_of(value, who)
   if not istype(tensor_t, value) then
-    fail.raise("invalid argument", string.format("%s: expected a tensor, found %s", who, type(value)))
+    fail.raise("invalid argument", string.format("%s: expected a tensor, found %s", who,
+      type(value)))
   end
   return value.id
 end
@@ -66,7 +67,9 @@ end
 
 local function dtype_of(name)
   local dtype = DTYPES[name or "f32"]
-  if not dtype then fail.usage("tensor: %s", fail.unknown("dtype", name, { "f32", "bf16", "i32" })) end
+  if not dtype then
+    fail.usage("tensor: %s", fail.unknown("dtype", name, { "f32", "bf16", "i32" }))
+  end
   return dtype
 end
 

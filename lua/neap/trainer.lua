@@ -1,5 +1,5 @@
--- Training: config -> model -> forecast -> plan -> steps. One step is zero-grad, the chunks of the global batch,
--- clipping, the optimizer.
+-- Training: config -> model -> forecast -> plan -> steps. One step is zero-grad, the chunks of the
+-- global batch, clipping, the optimizer.
 local ffi_neap = require("neap.ffi")
 local bytes = require("neap.bytes")
 local data_module = require("neap.data")
@@ -28,7 +28,8 @@ local f32, u32 = ffi.new("float[1]"), ffi.new("uint32_t[1]")
 ---@return string
 function M.bits(x)
   f32[0] = x
-  ffi.copy(u32, f32, 4) -- a cast pointer would be read before the write: compiled code assumes no alias
+  -- not through a cast pointer: compiled code assumes that different types do not alias
+  ffi.copy(u32, f32, 4)
   return string.format("%08x", u32[0])
 end
 
@@ -48,8 +49,8 @@ local function chunk_of(config, data)
   return math.min(config.chunk, config.global_batch)
 end
 
---- Reads the data, opens the device and forecasts; nothing is trained yet. Raises "does not fit" when the
---- plan's predicted peak is above the budget.
+--- Reads the data, opens the device and forecasts; nothing is trained yet. Raises "does not fit"
+--- when the plan's predicted peak is above the budget.
 ---@param config neap.Config
 ---@param o { build: fun(config: neap.Config, data: neap.Data): neap.Chain, say: fun(line: string),
 ---   tell: fun(line: string) }  say: progress; tell: lines for stderr
@@ -143,8 +144,8 @@ function Trainer:train_step()
   local work = C.neap_memory_peak(device, C.NEAP_METER_WORK)
   local norm, lr = self.norm:measure(), self.schedule(self.step)
   if loss ~= loss or math.abs(loss) == math.huge or norm ~= norm or norm == math.huge then
-    fail.raise("diverged", string.format("step %d: the loss is %s and the gradient's norm %s; lower "
-      .. "lr (now %g) or clip more", self.step, tostring(loss), tostring(norm), lr))
+    fail.raise("diverged", string.format("step %d: the loss is %s and the gradient's norm %s; "
+      .. "lower lr (now %g) or clip more", self.step, tostring(loss), tostring(norm), lr))
   end
   self.optimizer:step(lr, config.clip > 0 and norm > config.clip and config.clip / norm or 1)
   self.position = self.position + config.global_batch
@@ -241,10 +242,11 @@ end
 --- Sentences about memory, for people: fixed, activations, the peak.
 function Trainer:memory_text()
   local f, p = self.forecast, self.prediction
-  return string.format("memory of a step: %s fixed (parameters %s, gradients %s, optimizer %s) + up to "
-    .. "%s in forward and backward = %s, most in %s", bytes.format(f.fixed_bytes),
+  return string.format("memory of a step: %s fixed (parameters %s, gradients %s, optimizer %s) "
+    .. "+ up to %s in forward and backward = %s, most in %s", bytes.format(f.fixed_bytes),
     bytes.format(f.fixed.parameters), bytes.format(f.fixed.gradients),
-    bytes.format(f.fixed.optimizer), bytes.format(p.plan_bytes), bytes.format(p.peak_bytes), p.where)
+    bytes.format(f.fixed.optimizer), bytes.format(p.plan_bytes), bytes.format(p.peak_bytes),
+    p.where)
 end
 
 return M

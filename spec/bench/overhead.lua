@@ -1,6 +1,6 @@
--- Overhead of the harness: a chain of 1,000 tiny ops, forward and backward, with 40 kinds of op mixed. Kinds that
--- do not exist are copies of existing ones under ids of their own. Prints nanoseconds an op and allocations.
--- luajit spec/bench/overhead.lua [rounds]
+-- Overhead of the harness: a chain of 1,000 tiny ops, forward and backward, with 40 kinds of op
+-- mixed. Kinds that do not exist are copies of existing ones under ids of their own. Prints
+-- nanoseconds an op and allocations. luajit spec/bench/overhead.lua [rounds]
 local root = (arg[0]:match("^(.*)/[^/]*$") or ".") .. "/../.."
 package.path = root .. "/lua/?.lua;" .. root .. "/lua/?/init.lua;" .. root .. "/build/?.lua;"
   .. package.path
@@ -69,11 +69,14 @@ local function measure()
   table.sort(times)
   return times[math.ceil(#times / 2)], times[1],
     after.n_device_allocations - before.n_device_allocations,
-    after.live_bytes - before.live_bytes, (collectgarbage("count") - garbage) * 1024 / rounds / N_OPS
+    after.live_bytes - before.live_bytes,
+      (collectgarbage("count") - garbage) * 1024 / rounds / N_OPS
 end
 
 local median, least, allocations, leaked, garbage = measure()
-print(string.format("chain of %d ops, %d kinds, forward and backward: median %.0f ns an op, least %.0f",
+print(string.format("chain of %d ops, %d kinds, forward and backward: median %.0f ns an op, "
+  .. "least %.0f",
   N_OPS, N_KINDS, median * 1e9, least * 1e9))
-print(string.format("device allocations after the first steps: %d; bytes left: %d; Lua garbage: %.1f "
+print(string.format("device allocations after the first steps: %d; bytes left: %d; Lua "
+  .. "garbage: %.1f "
   .. "bytes an op", allocations, leaked, garbage))

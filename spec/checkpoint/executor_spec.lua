@@ -5,7 +5,8 @@ local models = require("spec.support.models")
 local neap = require("neap")
 local op = neap.op
 
-local POLICIES = { "none", "all", "every_n:2", "every_n:3", "by_name:layer.1,layer.4", "greedy:4KiB",
+local POLICIES = { "none", "all", "every_n:2", "every_n:3", "by_name:layer.1,layer.4",
+  "greedy:4KiB",
   "segments:1", "segments:2", "segments:3", "segments:7" }
 
 describe("the executor", function()
@@ -37,7 +38,8 @@ describe("the executor", function()
     end)
   end
 
-  it("keeps its store in the manager: what was dropped, kept, recomputed and in which order", function()
+  it("keeps its store in the manager: what was dropped, kept, recomputed and in which order",
+    function()
     local run = models.run(chain, batch, neap.plan("every_n:3", profile))
     local stats = run.executor.manager:stats()
     assert.equal(3, tonumber(stats.n_checkpointed or stats.num_checkpointed_layers))
@@ -73,7 +75,8 @@ describe("the executor", function()
     local several = neap.nn.Sequential(list)
     local measured = neap.profile(several, batch)
     local kept
-    for _, policy in ipairs({ "none", "all", "every_n:2", "segments:2", "segments:3", "segments:6" }) do
+    for _, policy in ipairs({ "none", "all", "every_n:2", "segments:2", "segments:3",
+      "segments:6" }) do
       local plan = neap.plan(policy, measured)
       local before = device:memory().live_bytes
       device:restart_peak("action")

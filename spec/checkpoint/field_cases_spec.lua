@@ -15,7 +15,8 @@ local function failure(fn, ...)
 end
 
 describe("randomness", function()
-  it("A1: dropout in a recomputed region has the same mask, loss and gradients bit for bit", function()
+  it("A1: dropout in a recomputed region has the same mask, loss and gradients bit for bit",
+    function()
     neap.device("cpu")
     local chain, batch = models.chain(6, 32, 0.5), models.batch(8, 32)
     local profile = neap.profile(chain, batch)
@@ -60,7 +61,8 @@ describe("gradients that must be there", function()
     end
   end)
 
-  it("C2: a region in which nothing needs a gradient records nothing, and backward is no error", function()
+  it("C2: a region in which nothing needs a gradient records nothing, and backward is no error",
+    function()
     neap.device("cpu")
     local Constant = neap.nn.class("Constant")
     function Constant:forward(x) return op.gelu(op.scale(x, 2)) end -- luacheck: ignore 212
@@ -151,7 +153,8 @@ describe("segments and names", function()
     end
   end)
 
-  it("E7: a name that matches no stage lists close ones; duplicate stage names do not build", function()
+  it("E7: a name that matches no stage lists close ones; duplicate stage names do not build",
+    function()
     neap.device("cpu")
     local chain, batch = models.chain(3, 16), models.batch(2, 16)
     assert.matches("layer%.1", failure(neap.plan, "by_name:layr.1", neap.profile(chain, batch)))
@@ -177,7 +180,8 @@ describe("memory", function()
     assert.is_true(peak("every_n:2") < none)
   end)
 
-  it("F3: backward never rebuilds all segments at once: boundaries and one segment bound the peak", function()
+  it("F3: backward never rebuilds all segments at once: boundaries and one segment bound the "
+    .. "peak", function()
     local device = neap.device("cpu", { budget = "1GiB" })
     local chain, batch = models.chain(24, 32), models.batch(64, 32)
     local profile = neap.profile(chain, batch)

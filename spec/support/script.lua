@@ -46,7 +46,8 @@ function M.run(script, arguments, directory)
   for i, word in ipairs(arguments) do words[i] = quote(word) end
   local out, err = directory .. "/.out", directory .. "/.err"
   -- no LUA_PATH: a script finds its modules by itself
-  local status = os.execute(string.format("cd %s && env -u LUA_PATH timeout 300 luajit %s %s >%s 2>%s",
+  local status = os.execute(string.format("cd %s && env -u LUA_PATH timeout 300 luajit %s %s "
+    .. ">%s 2>%s",
     quote(directory), quote(M.root() .. "/" .. script), table.concat(words, " "), out, err))
   local result = { status = status > 255 and math.floor(status / 256) or status,
     out = contents(out), err = contents(err) }

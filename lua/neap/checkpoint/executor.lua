@@ -1,5 +1,5 @@
--- Runs a plan on a chain: the one executor for every policy. The checkpoint manager is its store: what was kept
--- or dropped, what was recomputed, and in which order, are on record there.
+-- Runs a plan on a chain: the one executor for every policy. The checkpoint manager is its store:
+-- what was kept or dropped, what was recomputed, and in which order, are on record there.
 local ffi_neap = require("neap.ffi")
 local fail = require("neap.fail")
 local manager_module = require("neap.checkpoint.manager")
@@ -86,8 +86,8 @@ local function take_loss(self)
   local loss = self.x[self.n][1]
   if self.n_x[self.n] ~= 1 or C.neap_tensor_n_elements(loss.id) ~= 1
     or C.neap_tensor_dtype(loss.id) ~= C.NEAP_F32 then
-    fail.raise("shape mismatch", string.format("stage '%s' ends the chain and must return the loss, "
-      .. "one f32 number", self.chain.stages[self.n].name))
+    fail.raise("shape mismatch", string.format("stage '%s' ends the chain and must return the "
+      .. "loss, one f32 number", self.chain.stages[self.n].name))
   end
   check(C.neap_tensor_read(loss.id, loss_host, 4))
   self.loss = loss_host[0]
@@ -187,8 +187,8 @@ local function finish(self, depth, before_tape, before_tag, ok)
   self.ctx.batch = nil
 end
 
---- One micro-batch, forward and backward, under a plan. Gradients of parameters accumulate, weighted.
---- After an error memory, tapes and scopes are as before.
+--- One micro-batch, forward and backward, under a plan. Gradients of parameters accumulate,
+--- weighted. After an error memory, tapes and scopes are as before.
 ---@param batch { inputs: neap.Tensor, targets: neap.Tensor? }
 ---@param plan neap.Plan  made for this chain
 ---@param weight? number  gradient of the loss; items of the chunk / items of the global batch
@@ -200,7 +200,8 @@ function Executor:run(batch, plan, weight)
   tensor.id_of(batch.inputs, "step: batch.inputs")
   start(self, batch)
   self.weight = weight or 1
-  local before_tape, before_tag = check(C.neap_tape_select(0)), check(C.neap_tag_select(ACTIVATIONS))
+  local before_tape, before_tag = check(C.neap_tape_select(0)),
+    check(C.neap_tag_select(ACTIVATIONS))
   local depth = scope.begin()
   local ok, err = pcall(act_all, self, plan.actions)
   finish(self, depth, before_tape, before_tag, ok)
@@ -208,8 +209,8 @@ function Executor:run(batch, plan, weight)
   return self.loss
 end
 
---- Loss (or logits) of a batch without recording anything and without recomputing: each stage in turn, only
---- the running one's input and output alive. Returns the last stage's tensor.
+--- Loss (or logits) of a batch without recording anything and without recomputing: each stage in
+--- turn, only the running one's input and output alive. Returns the last stage's tensor.
 ---@param batch { inputs: neap.Tensor, targets: neap.Tensor? }
 ---@return neap.Tensor
 function Executor:evaluate(batch)

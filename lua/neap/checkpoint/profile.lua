@@ -1,5 +1,5 @@
--- Measures a chain: the bytes of every kind of action, exactly, and what they cost. On null in milliseconds
--- for any model; elsewhere the stages really run.
+-- Measures a chain: the bytes of every kind of action, exactly, and what they cost. On null in
+-- milliseconds for any model; elsewhere the stages really run.
 local ffi_neap = require("neap.ffi")
 local fail = require("neap.fail")
 local scope = require("neap.scope")
@@ -145,8 +145,8 @@ function M.measure(chain, batch, options)
   local cost = options and options.cost
     or (C.neap_device_computes(device) == 1 and "seconds" or "flops")
   chain:zero_grad()
-  local p = { chain = chain, device = device, ctx = { batch = batch }, xs = { [0] = { batch.inputs } },
-    stages = {}, grads = {}, uses_flops = cost == "flops" }
+  local p = { chain = chain, device = device, ctx = { batch = batch },
+    xs = { [0] = { batch.inputs } }, stages = {}, grads = {}, uses_flops = cost == "flops" }
   function p.seed(outputs)
     if #outputs ~= 1 or outputs[1]:numel() ~= 1 then
       fail.raise("shape mismatch", "the chain's last stage must return the loss, one number")

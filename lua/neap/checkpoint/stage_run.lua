@@ -1,5 +1,5 @@
--- One stage forward or backward, in a scope of its own. The executor and the profile share this, so that what
--- was measured is what runs.
+-- One stage forward or backward, in a scope of its own. The executor and the profile share this, so
+-- that what was measured is what runs.
 local ffi_neap = require("neap.ffi")
 local autograd = require("neap.autograd")
 local fail = require("neap.fail")
@@ -53,8 +53,8 @@ local function inside(module, tape, want_grad, inputs, n_inputs, ctx, outputs)
   return collect_all(tape, outputs, module:forward(unpack(arguments, 1, n_inputs + 1)))
 end
 
---- Runs stage number index (from 0) on inputs; outputs is filled with new handles in the scope around.
---- After an error nothing is left.
+--- Runs stage number index (from 0) on inputs; outputs is filled with new handles in the scope
+--- around. After an error nothing is left.
 ---@param stage { name: string, module: neap.Module }
 ---@param record boolean  whether to record it for backward
 ---@return integer n_outputs
@@ -90,12 +90,14 @@ local function walk(tape, gradients, n_outputs, input_gradients, n_inputs)
   end
 end
 
---- Runs the backward of a recorded stage. Takes the gradients of its outputs (false: none flows there) and
---- fills those of its inputs; frees the tape, also after an error.
+--- Runs the backward of a recorded stage. Takes the gradients of its outputs (false: none flows
+--- there) and fills those of its inputs; frees the tape, also after an error.
 function M.backward(stage, tape, gradients, n_outputs, input_gradients, n_inputs)
   local ok, err = pcall(walk, tape, gradients, n_outputs, input_gradients, n_inputs)
   C.neap_tape_free(tape)
-  if not ok then error(fail.with_place(string.format("stage '%s' backward", stage.name), err), 0) end
+  if not ok then
+    error(fail.with_place(string.format("stage '%s' backward", stage.name), err), 0)
+  end
 end
 
 return M

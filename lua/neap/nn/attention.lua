@@ -1,4 +1,5 @@
--- Attention(width, heads): causal self-attention with one packed projection for queries, keys and values.
+-- Attention(width, heads): causal self-attention with one packed projection for queries, keys and
+-- values.
 local Linear = require("neap.nn.linear")
 local attention = require("neap.op.attention")
 local fail = require("neap.fail")

@@ -1,5 +1,6 @@
--- GPT(options): a decoder-only transformer as a chain: embed, block.0 .. block.L-1, head (which ends in the loss).
--- Starts as GPT-2 does: normal(0, 0.02), residual projections divided by sqrt(2 L), tied embedding.
+-- GPT(options): a decoder-only transformer as a chain: embed, block.0 .. block.L-1, head (which
+-- ends in the loss). Starts as GPT-2 does: normal(0, 0.02), residual projections divided by sqrt(2
+-- L), tied embedding.
 local Attention = require("neap.nn.attention")
 local Dropout = require("neap.nn.dropout")
 local LayerNorm = require("neap.nn.layernorm")
@@ -66,7 +67,8 @@ function Head:forward(x, ctx)
   return targets and cross_entropy(logits, targets) or logits
 end
 
----@param o { vocabulary: integer, context: integer, width: integer, n_layer: integer, n_head: integer, dropout?: number }
+---@param o { vocabulary: integer, context: integer, width: integer, n_layer: integer,
+---  n_head: integer, dropout?: number }
 ---@return neap.Chain
 local function GPT(o)
   local dropout = o.dropout or 0

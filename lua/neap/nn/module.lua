@@ -1,5 +1,5 @@
--- What every layer is: parameters, buffers and children in the order they were set, and a forward function.
--- Calling a layer is a scope: what forward makes inside is freed, except what it returns.
+-- What every layer is: parameters, buffers and children in the order they were set, and a forward
+-- function. Calling a layer is a scope: what forward makes inside is freed, except what it returns.
 local ffi_neap = require("neap.ffi")
 local fail = require("neap.fail")
 local scope = require("neap.scope")
@@ -14,8 +14,8 @@ M.methods = Module
 
 local parameter_count = 0 -- stream of the next parameter's random numbers
 
---- Starts the random numbers of parameters again: the same seed and the same order of layers give the
---- same parameters.
+--- Starts the random numbers of parameters again: the same seed and the same order of layers give
+--- the same parameters.
 ---@param seed number
 function M.manual_seed(seed)
   if type(seed) ~= "number" or seed % 1 ~= 0 then
@@ -57,8 +57,8 @@ local function set_field(self, key, value)
   end
 end
 
---- A new kind of layer: define init(self, ...) and forward(self, x, ..., ctx) on the result, then call
---- it to make one. Layers and parameters set on self in init are found by themselves.
+--- A new kind of layer: define init(self, ...) and forward(self, x, ..., ctx) on the result, then
+--- call it to make one. Layers and parameters set on self in init are found by themselves.
 ---@param kind string
 function M.class(kind)
   local class = { kind = kind }

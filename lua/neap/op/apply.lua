@@ -1,5 +1,5 @@
--- The one way from Lua into an op. One closure per number of inputs, made from the same prototype for every
--- op, so that LuaJIT compiles one trace for all of them; the op's id is an upvalue.
+-- The one way from Lua into an op. One closure per number of inputs, made from the same prototype
+-- for every op, so that LuaJIT compiles one trace for all of them; the op's id is an upvalue.
 local ffi_neap = require("neap.ffi")
 local fail = require("neap.fail")
 local memory = require("neap.memory")

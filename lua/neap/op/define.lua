@@ -7,7 +7,8 @@ local tensor = require("neap.tensor")
 local C, ffi, check = ffi_neap.C, ffi_neap.ffi, ffi_neap.check
 
 local MOST = 16
-local inputs, outputs, saved_ids = ffi.new("double[16]"), ffi.new("double[16]"), ffi.new("double[16]")
+local inputs, outputs, saved_ids = ffi.new("double[16]"), ffi.new("double[16]"),
+  ffi.new("double[16]")
 local keys = { "name", "n_inputs", "n_outputs", "forward", "backward" }
 
 local function check_options(options)
@@ -27,9 +28,10 @@ local function ids_to(buffer, list, who)
   return #list
 end
 
---- Registers an op. forward(save, ...) gets the inputs and returns new tensors; save(t, ...) keeps tensors for
---- backward(saved, grad, ...), which returns the gradient of each input (nil: none).
----@param options { name: string, n_inputs: integer, n_outputs?: integer, forward: function, backward: function }
+--- Registers an op. forward(save, ...) gets the inputs and returns new tensors; save(t, ...) keeps
+--- tensors for backward(saved, grad, ...), which returns the gradient of each input (nil: none).
+---@param options { name: string, n_inputs: integer, n_outputs?: integer, forward: function,
+---  backward: function }
 ---@return function op
 return function(options)
   check_options(options)

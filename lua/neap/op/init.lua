@@ -1,8 +1,9 @@
 -- All ops by name. One file each; the names are those of the op table in src/neap.h.
 local M = {}
 
-for _, name in ipairs({ "add", "multiply", "scale", "gelu", "relu", "silu", "transpose", "layernorm",
-  "rmsnorm", "embedding", "dropout", "linear", "matmul", "attention", "cross_entropy", "sum", "mean",
+for _, name in ipairs({ "add", "multiply", "scale", "gelu", "relu", "silu", "transpose",
+  "layernorm", "rmsnorm", "embedding", "dropout", "linear", "matmul", "attention",
+  "cross_entropy", "sum", "mean",
   "narrow", "reshape", "define" }) do
   M[name] = require("neap.op." .. name)
 end

@@ -1,5 +1,5 @@
--- linear(x, weight, bias): x (.., K), weight (N, K), bias (N) or nil -> x weight^T + bias, (.., N). Saves x
--- where the weight needs a gradient, and the weight where x does.
+-- linear(x, weight, bias): x (.., K), weight (N, K), bias (N) or nil -> x weight^T + bias, (.., N).
+-- Saves x where the weight needs a gradient, and the weight where x does.
 local apply = require("neap.op.apply")
 local plain, biased = apply.bind2("linear"), apply.bind3("linear")
 

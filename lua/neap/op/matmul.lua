@@ -1,5 +1,5 @@
--- matmul(a, b, transpose_a, transpose_b): (.., M, K) x (.., K, N) -> (.., M, N); b may be one matrix for all.
--- Saves a where b needs a gradient, and b where a does.
+-- matmul(a, b, transpose_a, transpose_b): (.., M, K) x (.., K, N) -> (.., M, N); b may be one
+-- matrix for all. Saves a where b needs a gradient, and b where a does.
 local run = require("neap.op.apply").bind2("matmul")
 
 return function(a, b, transpose_a, transpose_b)
