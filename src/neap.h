@@ -80,6 +80,11 @@ NEAP_API int neap_threads_get(void);
 NEAP_API int neap_cores_physical(void);
 NEAP_API double neap_now(void); /* monotonic seconds */
 
+/* From now on the first SIGINT or SIGTERM is only remembered; the second ends the process at once
+ * with 128 + its number. on = 0: as before. */
+NEAP_API int neap_signal_watch(int on);
+NEAP_API int neap_signal_pending(void); /* its number, 0: none */
+
 /* ---- memory: every byte is counted where it is allocated ----------------------------------------
  */
 
@@ -498,6 +503,9 @@ NEAP_API int neap_file_write(const char *path, const void *data, size_t bytes);
 /* Appends whole lines (data ends in '\n') by one write; makes the file where there is none. Not
  * synced. IO after a short write: the file ends in a torn line, which readers cut. */
 NEAP_API int neap_file_append(const char *path, const void *data, size_t bytes);
+/* Takes the file (made where there is none) for this process alone, until it ends. STATE when
+ * another process has it. */
+NEAP_API int neap_file_lock(const char *path);
 /* XXH3-128 as 32 hexadecimal digits and a zero. */
 NEAP_API int neap_hash_bytes(const void *data, size_t bytes, char *hex33);
 

@@ -11,5 +11,8 @@ void neap__host_free(void *memory);
 int neap__host_grow(void **array, int *capacity, int n, size_t bytes);
 /* 1 when the allocation that is about to happen has to fail. Counts it. */
 int neap__host_fails(void);
+/* Name of a file that is being written beside its final one (NULL: none any more): a signal that
+ * ends the process removes it. */
+void neap__signal_temp(const char *path);
 
 #endif
