@@ -1,7 +1,6 @@
 /* Vectors of floats as the compiler's vector types, and the few functions kernels need on them.
  *
- * NEAP_LANES floats fill one register of the machine this is compiled for. Loops over lanes become
- * one instruction each (gcc and clang do this for fma, max and sqrt alike). Sums keep their partial
+ * NEAP_LANES floats fill one register of the machine this is compiled for. Sums keep their partial
  * sums in a fixed number of lanes and add them in a fixed order: their bits depend on the length
  * alone, never on threads. The last, partial vector of a row goes through the same functions as the
  * others, padded with zeros: the bits of an element do not depend on its place.
@@ -57,9 +56,16 @@ NEAP_INLINE vf v_set(float x) {
   return x - (vf){0}; /* minus keeps -0 */
 }
 
-/* a * b + c, rounded once where the machine can. */
+/* a * b + c, rounded once where the machine can. The one place that names an instruction: -std=c11
+ * forbids gcc to find it, -ffp-contract=fast would let it find others at its own discretion, which
+ * costs equal bits between loops that mean the same, and a loop over lanes is not always seen
+ * through. */
 NEAP_INLINE vf v_fma(vf a, vf b, vf c) {
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#if defined(__AVX512F__)
+  return __builtin_ia32_vfmaddps512_mask(a, b, c, (uint16_t)-1, 4); /* 4: rounding as set */
+#elif defined(__AVX__) && defined(__FMA__)
+  return __builtin_ia32_vfmaddps256(a, b, c);
+#elif defined(__ARM_FEATURE_FMA)
   vf r = c;
   for (int i = 0; i < NEAP_LANES; i++) {
     r[i] = __builtin_fmaf(a[i], b[i], c[i]);
