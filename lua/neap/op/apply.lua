@@ -50,6 +50,17 @@ local function again3(code, op, a, b, c, p0)
   return check(code)
 end
 
+--- A number that an op cannot do without.
+---@param op string
+---@param what string
+function M.number(op, what, value)
+  if type(value) ~= "number" then
+    fail.raise("invalid argument", string.format("%s: %s must be a number, found %s", op, what,
+      value == nil and "nil" or type(value)))
+  end
+  return value
+end
+
 local function find(name)
   return check(C.neap_op_find(name))
 end

@@ -1,2 +1,8 @@
 -- scale(x, factor): x times a number. Saves nothing.
-return require("neap.op.apply").bind1("scale")
+local apply = require("neap.op.apply")
+local run = apply.bind1("scale")
+
+return function(x, factor)
+  if type(factor) ~= "number" then apply.number("scale", "the factor", factor) end
+  return run(x, factor)
+end
