@@ -12,7 +12,20 @@ local MOST_KEPT = 256
 local keep = ffi.new("double[?]", MOST_KEPT)
 local n_keep = 0
 
-M.finalize = function(tensor) C.neap_tensor_free(tensor.id) end
+--- Called with a sentence for each tensor that the collector frees because nobody else did; nil:
+--- silently. A debug switch: set it, or NEAP_REPORT_COLLECTED=1 for lines on stderr.
+---@type fun(sentence: string)|nil
+M.on_collect = os.getenv("NEAP_REPORT_COLLECTED") == "1"
+  and function(sentence) io.stderr:write("neap: ", sentence, "\n") end or nil
+
+M.finalize = function(tensor)
+  if C.neap_tensor_alive(tensor.id) == 0 then return end
+  local sentence = M.on_collect and string.format("%s of %.0f bytes was freed by the "
+    .. "collector; free "
+    .. "it, or make it inside a scope", tostring(tensor), C.neap_tensor_bytes(tensor.id))
+  C.neap_tensor_free(tensor.id)
+  if sentence then M.on_collect(sentence) end
+end
 
 local function keep_one(value)
   if istype(tensor_t, value) then

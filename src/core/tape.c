@@ -8,13 +8,14 @@
 
 #include "core/core.h"
 
-enum { MAX_TAPES = 4096 };
+/* one a recorded stage: chains of 10,000 stages are recorded as a whole under keep-all */
+enum { MAX_TAPES = 1 << 16, MAX_GENERATION = 30000 };
 
 neap__tape *neap__selected;
 
-static neap__tape *tapes[MAX_TAPES];
-static int n_tapes, recomputing;
-static int spare[MAX_TAPES], n_spare;
+static neap__tape **tapes;
+static int *spare;
+static int n_tapes, n_spare, cap_tapes, cap_spare, recomputing;
 static uint64_t next_epoch = 1;
 
 neap__tape *neap__tape_get(int id) {
@@ -26,20 +27,34 @@ neap__tape *neap__tape_get(int id) {
   return NULL;
 }
 
+static int tape_add(void) {
+  if (n_tapes == MAX_TAPES) {
+    return neap__error(NEAP_ERR_MEMORY, "out of memory: %d tapes are open, no more fit", n_tapes);
+  }
+  int code = neap__host_grow((void **)&tapes, &cap_tapes, n_tapes + 1, sizeof(neap__tape *));
+  code = code < 0 ? code : neap__host_grow((void **)&spare, &cap_spare, n_tapes + 1, sizeof(int));
+  if (code < 0) {
+    return code;
+  }
+  neap__tape *tape = neap__host_alloc(sizeof *tape);
+  if (tape == NULL) {
+    return neap__error(NEAP_ERR_MEMORY, "out of memory: no host memory for more than %d tapes",
+                       n_tapes);
+  }
+  memset(tape, 0, sizeof *tape);
+  tapes[n_tapes] = tape;
+  spare[n_spare++] = n_tapes++;
+  return NEAP_OK;
+}
+
 int neap_tape_new(void) {
-  if (n_spare == 0) {
-    neap__tape *tape = n_tapes < MAX_TAPES ? neap__host_alloc(sizeof *tape) : NULL;
-    if (tape == NULL) {
-      return neap__error(NEAP_ERR_MEMORY, "out of memory: no host memory for more than %d tapes",
-                         n_tapes);
-    }
-    memset(tape, 0, sizeof *tape);
-    tapes[n_tapes] = tape;
-    spare[n_spare++] = n_tapes++;
+  int code = n_spare == 0 ? tape_add() : NEAP_OK;
+  if (code < 0) {
+    return code;
   }
   int index = spare[--n_spare];
   neap__tape *tape = tapes[index];
-  tape->generation = tape->generation % 500000 + 1; /* ids stay below 2^31 */
+  tape->generation = tape->generation % MAX_GENERATION + 1; /* ids stay below 2^31 */
   tape->id = index + (int)tape->generation * MAX_TAPES;
   tape->is_open = 1;
   tape->walking = 0;
