@@ -39,6 +39,14 @@ describe("neap.op.add", function()
     end
   end)
 
+  it("agrees at each length around a vector's width", function()
+    for n = 1, 70 do
+      for _, dims in ipairs({ {}, { n }, { 2, n } }) do
+        gradcheck.check(case(numbers.wave({ 2, n }, n), numbers.wave(dims, n + 1)))
+      end
+    end
+  end)
+
   it("sums b's gradient over many rows", function()
     local rows, width = 1100, 5
     local a, b = numbers.wave({ rows, width }, 1), numbers.wave({ width }, 2)

@@ -50,6 +50,46 @@ describe("neap.op.cross_entropy", function()
     end
   end)
 
+  it("agrees on rows of thousands of classes, wherever the largest is", function()
+    local rows, classes = 3, 5003
+    local logits = numbers.wave({ rows, classes }, 1, 3)
+    logits.data[17], logits.data[classes + 2900], logits.data[3 * classes] = 9, 9, 9
+    local targets = { dims = { rows }, data = { 0, 2899, 5001 }, dtype = "i32" }
+    local expected = {}
+    for r = 0, rows - 1 do
+      local sum = 0
+      for j = 1, classes do sum = sum + math.exp(logits.data[r * classes + j]) end
+      for j = 1, classes do
+        local hit = targets.data[r + 1] == j - 1 and 1 or 0
+        local i = r * classes + j
+        expected[i] = (math.exp(logits.data[i]) / sum - hit) / rows
+      end
+    end
+    neap.scope(function()
+      local x = gradcheck.tensor(logits, true)
+      local loss = neap.op.cross_entropy(x, gradcheck.tensor(targets))
+      numbers.close("loss", reference.cross_entropy(logits, targets).data, { loss:item() }, 1e-6)
+      loss:backward()
+      numbers.close("gradient", expected, x:grad():table(), 2e-6)
+    end)
+  end)
+
+  it("takes classes that are ruled out by -infinity", function()
+    neap.scope(function()
+      for _, classes in ipairs({ 4, 5000 }) do
+        local data, expected = {}, {}
+        for j = 1, classes do data[j], expected[j] = -1 / 0, 0 end
+        data[classes - 1], data[classes] = 2, 2
+        expected[classes - 1], expected[classes] = 0.5, -0.5
+        local x = neap.tensor(data, { 1, classes }, { requires_grad = true })
+        local loss = neap.op.cross_entropy(x, ids({ classes - 1 }))
+        numbers.close("loss", { math.log(2) }, { loss:item() }, 1e-6)
+        loss:backward()
+        numbers.close("gradient", expected, x:grad():table(), 1e-6)
+      end
+    end)
+  end)
+
   it("is log(classes) for equal logits", function()
     neap.scope(function()
       local logits, targets = neap.full({ 40, 65 }, 7), neap.zeros({ 40 }, { dtype = "i32" })

@@ -39,7 +39,9 @@ describe("neap.op.linear", function()
   end)
 
   it("agrees on sizes around a block, and on one row or one column", function()
-    for _, d in ipairs({ { 1, 17, 9 }, { 17, 1, 9 }, { 9, 17, 1 }, { 33, 5, 2 }, { 2, 16, 16 } }) do
+    local sizes = { { 1, 17, 9 }, { 17, 1, 9 }, { 9, 17, 1 }, { 33, 5, 2 }, { 2, 16, 16 },
+      { 1, 75, 33 }, { 33, 75, 1 }, { 75, 33, 1 }, { 1, 33, 75 }, { 75, 1, 33 } }
+    for _, d in ipairs(sizes) do
       gradcheck.check(case(numbers.wave({ d[1], d[2] }, 1), numbers.wave({ d[3], d[2] }, 2),
         numbers.wave({ d[3] }, 3)))
     end

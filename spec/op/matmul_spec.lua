@@ -70,6 +70,15 @@ describe("neap.op.matmul", function()
     end)
   end)
 
+  it("multiplies by a vector in each orientation", function()
+    for _, kind in ipairs(kinds) do
+      for _, size in ipairs({ { 1, 75, 33 }, { 33, 75, 1 }, { 1, 33, 75 }, { 75, 1, 33 } }) do
+        local a, b = dims_of({}, size[1], size[2], size[3], kind[1], kind[2], true)
+        gradcheck.check(case(numbers.wave(a, 1), numbers.wave(b, 2), kind[1], kind[2]))
+      end
+    end
+  end)
+
   it("takes one tensor as both inputs", function()
     gradcheck.many(20, function(r)
       local n = r.int(1, 4)

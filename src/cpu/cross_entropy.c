@@ -45,10 +45,15 @@ static float sum_exp(const float *x, float shift, int64_t n) {
   return v_sum(s0 + s1);
 }
 
+/* what to take off before exp: a piece of classes that are all ruled out sums to 0, not to NaN */
+static float shift_of(float most) {
+  return most == -INFINITY ? 0.0f : most;
+}
+
 /* One pass over memory: the sum so far is rescaled when a piece brings a new maximum. n > 0. */
 static float log_sum_exp(const float *x, int64_t n) {
   int64_t length = n < PIECE ? n : PIECE;
-  float most = highest(x, length), sum = sum_exp(x, most, length);
+  float most = highest(x, length), sum = sum_exp(x, shift_of(most), length);
   for (int64_t i = length; i < n; i += length) {
     length = n - i < PIECE ? n - i : PIECE;
     float here = highest(x + i, length);
@@ -56,7 +61,7 @@ static float log_sum_exp(const float *x, int64_t n) {
       sum *= expf(most - here);
       most = here;
     }
-    sum += sum_exp(x + i, most, length);
+    sum += sum_exp(x + i, shift_of(most), length);
   }
   return most + logf(sum);
 }
