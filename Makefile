@@ -121,8 +121,10 @@ SAN_FLAGS := $(if $(SAN),-g -fsanitize=address$(comma)undefined -fno-sanitize-re
 NEAP_CFLAGS = -std=c11 $(WARNINGS) -fvisibility=hidden -O3 $(ARCH) -fPIC -fopenmp -pthread \
   $(SAN_FLAGS) $(CFLAGS)
 NEAP_CPPFLAGS = -D_GNU_SOURCE -Isrc $(GEMM_CFLAGS) $(CPPFLAGS)
-# a symbol that nobody defines is an error of the link, not of the first call
-NEAP_LDFLAGS = -shared $(if $(SAN),,-Wl$(comma)-z$(comma)defs) $(SAN_FLAGS) $(LDFLAGS)
+# a symbol that nobody defines is an error of the link, not of the first call; and closing a Lua
+# state must not unmap the code that OpenMP's idle threads still run
+NEAP_LDFLAGS = -shared -Wl$(comma)-z$(comma)nodelete $(if $(SAN),,-Wl$(comma)-z$(comma)defs) \
+  $(SAN_FLAGS) $(LDFLAGS)
 NEAP_LIBS = $(GEMM_LIBS) -lxxhash -lm -ldl -fopenmp -pthread
 
 Q := $(if $(V),,@)
