@@ -509,4 +509,44 @@ NEAP_API int neap_file_lock(const char *path);
 /* XXH3-128 as 32 hexadecimal digits and a zero. */
 NEAP_API int neap_hash_bytes(const void *data, size_t bytes, char *hex33);
 
+/* ---- safetensors: state files
+ * ------------------------------------------------------------------------ */
+
+/* Format: https://github.com/huggingface/safetensors. F32, BF16 and I32 are our three dtypes; other
+ * dtypes of the format are listed, not read. */
+
+/* Writes the tensors in this order and n_metadata pairs of strings, whole or not at all like
+ * neap_file_write, through 1 MiB of host memory. Names are unique, valid UTF-8 and not
+ * "__metadata__"; at most 1,000,000 tensors and 10,000 pairs. */
+NEAP_API int neap_safetensors_save(const char *path, int n, const char *const *names,
+                                   const double *tensors, int n_metadata, const char *const *keys,
+                                   const char *const *values);
+
+typedef struct neap_safetensors neap_safetensors;
+
+/* Opens a file and checks all of its header: sizes, JSON without a key twice, the three keys of
+ * every entry, data that covers the rest of the file without hole or overlap. IO when something is
+ * wrong. Beyond the format: at most 64 dimensions, 1,000,000 tensors, 10,000 metadata keys, no
+ * character 0 in a string. Takes less than twice the header's memory + 256 KiB. The file stays open
+ * until close; texts are valid until then. */
+NEAP_API int neap_safetensors_open(const char *path, neap_safetensors **out);
+NEAP_API void neap_safetensors_close(neap_safetensors *file);
+/* Tensors are numbered 0.. in the order of their data. A number that is not there is INVALID. */
+NEAP_API int neap_safetensors_count(const neap_safetensors *file);
+NEAP_API const char *neap_safetensors_name(const neap_safetensors *file, int i); /* or NULL */
+NEAP_API int neap_safetensors_dtype(const neap_safetensors *file, int i); /* or UNSUPPORTED */
+NEAP_API const char *neap_safetensors_dtype_name(const neap_safetensors *file,
+                                                 int i); /* the format's word: "F64" */
+NEAP_API int neap_safetensors_n_dims(const neap_safetensors *file, int i);
+NEAP_API double neap_safetensors_dim(const neap_safetensors *file, int i, int d);
+NEAP_API double neap_safetensors_bytes(const neap_safetensors *file, int i);
+NEAP_API int neap_safetensors_find(const neap_safetensors *file, const char *name); /* NOT_FOUND */
+NEAP_API const char *neap_safetensors_metadata(const neap_safetensors *file,
+                                               const char *key); /* NULL when absent */
+/* Keys of the metadata, k = 0.. in the file's order; NULL past the end. */
+NEAP_API const char *neap_safetensors_metadata_key(const neap_safetensors *file, int k);
+/* Copies tensor i into a tensor of the same dtype and shape (DTYPE, SHAPE), through 1 MiB of host
+ * memory. The tensor is unaltered unless reading the file fails half-way. */
+NEAP_API int neap_safetensors_read(neap_safetensors *file, int i, double tensor);
+
 #endif

@@ -5,19 +5,17 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "backend.h"
+#include "io/file.h"
 
 static int io_error(const char *what, const char *path) {
   return neap__error(NEAP_ERR_IO, "cannot %s '%s': %s", what, path, strerror(errno));
 }
 
-/* open, again after a signal */
-static int open_file(const char *path, int flags) {
+int neap__file_open(const char *path, int flags) {
   int file;
   do {
     file = open(path, flags | O_CLOEXEC, 0666);
@@ -34,7 +32,7 @@ static int sync_file(int file) {
 }
 
 /* Linux closes also when it says EINTR; once more would close what another thread has opened */
-static int close_file(int file) {
+int neap__file_close(int file) {
   return close(file) != 0 && errno != EINTR ? -1 : 0;
 }
 
@@ -54,6 +52,24 @@ static int write_all(int file, const char *data, size_t bytes) {
   return 0;
 }
 
+int64_t neap__file_read_at(int file, void *to, size_t bytes, uint64_t at) {
+  size_t done = 0;
+  while (done < bytes) {
+    ssize_t n = pread(file, (char *)to + done, bytes - done, (off_t)(at + done));
+    if (n < 0 && errno == EINTR) {
+      continue;
+    }
+    if (n < 0) {
+      return -1;
+    }
+    if (n == 0) {
+      break;
+    }
+    done += (size_t)n;
+  }
+  return (int64_t)done;
+}
+
 static int sync_directory_of(const char *path) {
   char directory[PATH_MAX];
   const char *slash = strrchr(path, '/');
@@ -64,52 +80,79 @@ static int sync_directory_of(const char *path) {
   }
   memcpy(directory, length == 0 ? "." : path, length == 0 ? 1 : length);
   directory[length == 0 ? 1 : length] = '\0';
-  file = open_file(directory, O_RDONLY | O_DIRECTORY);
+  file = neap__file_open(directory, O_RDONLY | O_DIRECTORY);
   if (file < 0) {
     return -1;
   }
   /* some file systems cannot sync a directory: they say EINVAL and have nothing to sync */
   failure = sync_file(file) != 0 && errno != EINVAL ? errno : 0;
-  close_file(file);
+  neap__file_close(file);
   errno = failure;
   return failure != 0 ? -1 : 0;
 }
 
-int neap_file_write(const char *path, const void *data, size_t bytes) {
-  char temp[PATH_MAX];
-  int file, length, failure;
-  if (path == NULL || path[0] == '\0' || (data == NULL && bytes > 0)) {
-    return neap__error(NEAP_ERR_INVALID, "file_write: expected a path and data");
-  }
-  length = snprintf(temp, sizeof temp, "%s.tmp-%ld", path, (long)getpid());
-  if (length < 0 || length >= (int)sizeof temp) {
+int neap__new_file_begin(neap__new_file *made, const char *path) {
+  made->path = path;
+  made->file = -1;
+  int length = snprintf(made->temp, sizeof made->temp, "%s.tmp-%ld", path, (long)getpid());
+  if (length < 0 || length >= (int)sizeof made->temp) {
     errno = ENAMETOOLONG;
     return io_error("write", path);
   }
   /* a leftover of a killed process that had our number */
-  if (unlink(temp) != 0 && errno != ENOENT) {
-    return io_error("replace", temp);
+  if (unlink(made->temp) != 0 && errno != ENOENT) {
+    return io_error("replace", made->temp);
   }
-  file = open_file(temp, O_WRONLY | O_CREAT | O_EXCL);
-  if (file < 0) {
-    return io_error("create", temp);
-  }
-  failure = write_all(file, data, bytes) != 0 || sync_file(file) != 0 ? errno : 0;
-  if (close_file(file) != 0 && failure == 0) {
+  made->file = neap__file_open(made->temp, O_WRONLY | O_CREAT | O_EXCL);
+  return made->file < 0 ? io_error("create", made->temp) : NEAP_OK;
+}
+
+int neap__new_file_write(neap__new_file *made, const void *data, size_t bytes) {
+  return write_all(made->file, data, bytes) != 0 ? io_error("write", made->path) : NEAP_OK;
+}
+
+int neap__new_file_commit(neap__new_file *made) {
+  int failure = sync_file(made->file) != 0 ? errno : 0;
+  if (neap__file_close(made->file) != 0 && failure == 0) {
     failure = errno;
   }
-  if (failure == 0 && rename(temp, path) != 0) {
+  made->file = -1;
+  if (failure == 0 && rename(made->temp, made->path) != 0) {
     failure = errno;
   }
   if (failure != 0) {
-    unlink(temp);
+    unlink(made->temp);
     errno = failure;
-    return io_error("write", path);
+    return io_error("write", made->path);
   }
-  if (sync_directory_of(path) != 0) {
-    return io_error("sync the directory of", path);
+  if (sync_directory_of(made->path) != 0) {
+    return io_error("sync the directory of", made->path);
   }
   return NEAP_OK;
+}
+
+void neap__new_file_abandon(neap__new_file *made) {
+  if (made->file >= 0) {
+    neap__file_close(made->file);
+    unlink(made->temp);
+    made->file = -1;
+  }
+}
+
+int neap_file_write(const char *path, const void *data, size_t bytes) {
+  neap__new_file made;
+  if (path == NULL || path[0] == '\0' || (data == NULL && bytes > 0)) {
+    return neap__error(NEAP_ERR_INVALID, "file_write: expected a path and data");
+  }
+  int code = neap__new_file_begin(&made, path);
+  if (code == NEAP_OK) {
+    code = neap__new_file_write(&made, data, bytes);
+  }
+  if (code == NEAP_OK) {
+    return neap__new_file_commit(&made);
+  }
+  neap__new_file_abandon(&made);
+  return code;
 }
 
 int neap_file_append(const char *path, const void *data, size_t bytes) {
@@ -119,7 +162,7 @@ int neap_file_append(const char *path, const void *data, size_t bytes) {
       ((const char *)data)[bytes - 1] != '\n') {
     return neap__error(NEAP_ERR_INVALID, "file_append: expected a path and whole lines");
   }
-  file = open_file(path, O_WRONLY | O_CREAT | O_APPEND);
+  file = neap__file_open(path, O_WRONLY | O_CREAT | O_APPEND);
   if (file < 0) {
     return io_error("append to", path);
   }
@@ -129,7 +172,7 @@ int neap_file_append(const char *path, const void *data, size_t bytes) {
   if (n < 0) {
     failure = errno;
   }
-  if (close_file(file) != 0 && failure == 0) {
+  if (neap__file_close(file) != 0 && failure == 0) {
     failure = errno;
   }
   if (failure != 0) {
