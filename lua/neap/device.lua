@@ -75,7 +75,7 @@ function Device:close()
 end
 
 local function open(name, options)
-  local size = options.size and bytes.parse(options.size) or 0
+  local size = bytes.parse(options.size or 0)
   if not size then
     fail.usage("device: size '%s' is not a number of bytes", tostring(options.size))
   end

@@ -12,7 +12,7 @@ local Attention = module.class("Attention")
 ---@param options? { causal?: boolean, std?: number, out_std?: number }
 function Attention:init(width, heads, options)
   options = options or {}
-  if type(heads) ~= "number" or heads < 1 or width % heads ~= 0 then
+  if type(heads) ~= "number" or heads % 1 ~= 0 or heads < 1 or width % heads ~= 0 then
     fail.usage("Attention: width %s does not split into %s heads", tostring(width), tostring(heads))
   end
   self.heads, self.causal = heads, options.causal ~= false
