@@ -531,7 +531,7 @@ typedef struct neap_safetensors neap_safetensors;
  * until close; texts are valid until then. */
 NEAP_API int neap_safetensors_open(const char *path, neap_safetensors **out);
 NEAP_API void neap_safetensors_close(neap_safetensors *file);
-/* Tensors are numbered 0.. in the order of their data. A number that is not there is INVALID. */
+/* Tensors are numbered 0.. in the header's order. A number that is not there is INVALID. */
 NEAP_API int neap_safetensors_count(const neap_safetensors *file);
 NEAP_API const char *neap_safetensors_name(const neap_safetensors *file, int i); /* or NULL */
 NEAP_API int neap_safetensors_dtype(const neap_safetensors *file, int i); /* or UNSUPPORTED */

@@ -86,7 +86,7 @@ local function find(self, name)
   return check(C.neap_safetensors_find(handle(self), text(name, "a tensor's name")))
 end
 
---- The names of its tensors, in the order of their data.
+--- The names of its tensors, in the order of the header.
 ---@return string[]
 function File:names()
   local names, file = {}, handle(self)

@@ -195,8 +195,21 @@ int neap__json_string(neap__json *json, const char *expected, size_t *start) {
   }
   char *text = json->text;
   size_t to = *start = json->at;
-  while (text[json->at] != '"') {
-    unsigned char c = (unsigned char)text[json->at];
+  for (;;) {
+    /* plain text at once; it moves only after an escape */
+    size_t from = json->at, n = 0;
+    unsigned char c;
+    while ((c = (unsigned char)text[from + n]) != '"' && c != '\\' && c >= 0x20 && c < 0x80) {
+      n++;
+    }
+    if (to != from) {
+      memmove(text + to, text + from, n);
+    }
+    to += n;
+    json->at += n;
+    if (c == '"') {
+      break;
+    }
     if (c == '\\') {
       if (unescape(json, &to) != 0) {
         return -1;
@@ -206,13 +219,13 @@ int neap__json_string(neap__json *json, const char *expected, size_t *start) {
     if (c < 0x20) {
       return fail(json, "a string without control characters that ends in '\"'");
     }
-    int n = c < 0x80 ? 1 : neap__utf8_sequence(text + json->at, json->bytes - json->at);
-    if (n == 0) {
+    int length = neap__utf8_sequence(text + json->at, json->bytes - json->at);
+    if (length == 0) {
       return fail(json, "valid UTF-8");
     }
-    for (int i = 0; i < n; i++) {
-      text[to++] = text[json->at++];
-    }
+    memmove(text + to, text + json->at, (size_t)length);
+    to += (size_t)length;
+    json->at += (size_t)length;
   }
   text[to] = '\0';
   json->at++;

@@ -24,7 +24,7 @@ enum {
 /* ---- names: a set of strings that somebody else holds, numbered 0.. (safetensors_names.c) ---- */
 
 typedef struct neap__st_names {
-  uint32_t *places; /* number + 1; 0: free */
+  uint32_t *places; /* number + 1 and, above, bits of its hash; 0: free */
   size_t capacity;  /* a power of two */
   uint64_t seed;    /* so that nobody can make a file whose names collide */
   const char *(*name)(const void *owner, uint32_t i);
@@ -60,7 +60,7 @@ struct neap_safetensors {
   char *path, *header;
   size_t header_bytes;
   uint64_t data_bytes;
-  neap__st_entry *entries; /* in the order of their data */
+  neap__st_entry *entries; /* in the header's order */
   int n_entries, max_entries;
   uint32_t *pairs; /* metadata: key and value in the header, in its order */
   int n_pairs, pair_capacity;
@@ -69,6 +69,11 @@ struct neap_safetensors {
 
 /* Reads header, which is in memory, into entries and pairs; an error leaves them to be freed. */
 int neap__st_parse(neap_safetensors *file);
+/* Whether the entries cover the data section without hole and overlap (safetensors_data.c). */
+int neap__st_check_data(const neap_safetensors *file);
+/* IO with the text "cannot open 'path': tensor 'name': ...". tensor NULL: about the whole file. */
+int neap__st_fail(const neap_safetensors *file, const char *tensor, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 const char *neap__st_name(const void *file, uint32_t i);
 /* Dimension d of an entry that was found right. */
 uint64_t neap__st_dim(const neap_safetensors *file, const neap__st_entry *entry, uint32_t d);

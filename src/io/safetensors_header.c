@@ -33,19 +33,18 @@ typedef struct parser {
   const char *tensor; /* whose entry is read; NULL: none */
 } parser;
 
-/* "cannot open 'path': tensor 'name': what" */
-static int fail(const parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int fail(const parser *p, const char *format, ...) {
+int neap__st_fail(const neap_safetensors *file, const char *tensor, const char *format, ...) {
   char text[400], name[96];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  return neap__error(NEAP_ERR_IO, "cannot open '%s': %s%s%s%s", p->file->path,
-                     p->tensor == NULL ? "" : "tensor ",
-                     p->tensor == NULL ? "" : neap__json_quoted(p->tensor, name),
-                     p->tensor == NULL ? "" : ": ", text);
+  return neap__error(
+      NEAP_ERR_IO, "cannot open '%s': %s%s%s%s", file->path, tensor == NULL ? "" : "tensor ",
+      tensor == NULL ? "" : neap__json_quoted(tensor, name), tensor == NULL ? "" : ": ", text);
 }
+
+#define fail(p, ...) neap__st_fail((p)->file, (p)->tensor, __VA_ARGS__)
 
 static int fail_json(const parser *p) {
   char found[64];
@@ -281,47 +280,6 @@ static int read_root(parser *p) {
   return p->json.at < p->json.bytes ? fail_json(p) : NEAP_OK;
 }
 
-/* ---- the checks that need all entries ---- */
-
-static int is_before(const neap__st_entry *a, const neap__st_entry *b) {
-  return a->begin != b->begin                 ? a->begin < b->begin
-         : (a->bytes == 0) != (b->bytes == 0) ? a->bytes == 0
-                                              : a->name < b->name;
-}
-
-static void sift_down(neap__st_entry *entries, int at, int n) {
-  neap__st_entry moved = entries[at];
-  for (int child = 2 * at + 1; child < n; child = 2 * at + 1) {
-    child += child + 1 < n && is_before(&entries[child], &entries[child + 1]);
-    if (!is_before(&moved, &entries[child])) {
-      break;
-    }
-    entries[at] = entries[child];
-    at = child;
-  }
-  entries[at] = moved;
-}
-
-/* by begin, empty ones first: heapsort, which needs no memory and has no bad case */
-static void sort_entries(neap__st_entry *entries, int n) {
-  int sorted = 1;
-  while (sorted < n && is_before(&entries[sorted - 1], &entries[sorted])) {
-    sorted++;
-  }
-  if (sorted >= n) {
-    return;
-  }
-  for (int i = n / 2 - 1; i >= 0; i--) {
-    sift_down(entries, i, n);
-  }
-  for (int last = n - 1; last > 0; last--) {
-    neap__st_entry most = entries[0];
-    entries[0] = entries[last];
-    entries[last] = most;
-    sift_down(entries, 0, last);
-  }
-}
-
 static int check_names(parser *p) {
   neap_safetensors *f = p->file;
   char quoted[96];
@@ -345,30 +303,9 @@ static int check_names(parser *p) {
   return code;
 }
 
-static int check_offsets(parser *p) {
-  neap_safetensors *f = p->file;
-  uint64_t at = 0;
-  for (int i = 0; i < f->n_entries; i++) {
-    if (f->entries[i].begin != at) {
-      p->tensor = neap__st_name(f, (uint32_t)i);
-      return fail(p, "its data begins at %llu, expected %llu, where the data before it ends",
-                  (unsigned long long)f->entries[i].begin, (unsigned long long)at);
-    }
-    at += f->entries[i].bytes;
-  }
-  if (at != f->data_bytes) {
-    return fail(p, "the file has %llu data bytes, expected the %llu of its %d tensors",
-                (unsigned long long)f->data_bytes, (unsigned long long)at, f->n_entries);
-  }
-  return NEAP_OK;
-}
-
 int neap__st_parse(neap_safetensors *file) {
   parser p = {.file = file, .json = {.text = file->header, .bytes = file->header_bytes}};
   int code = read_root(&p);
-  if (code == NEAP_OK) {
-    sort_entries(file->entries, file->n_entries);
-    code = check_names(&p);
-  }
-  return code == NEAP_OK ? check_offsets(&p) : code;
+  code = code < 0 ? code : check_names(&p);
+  return code < 0 ? code : neap__st_check_data(file);
 }

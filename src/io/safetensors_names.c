@@ -6,6 +6,11 @@
 #include "core/host.h"
 #include "io/safetensors.h"
 
+/* a place's lower bits: enough for NEAP__ST_MAX_TENSORS and one */
+#define NUMBER UINT32_C(0xfffff)
+
+_Static_assert(NEAP__ST_MAX_TENSORS < NUMBER && NEAP__ST_MAX_METADATA < NUMBER, "bits of a number");
+
 int neap__st_names_init(neap__st_names *names, size_t n,
                         const char *(*name)(const void *owner, uint32_t i), const void *owner) {
   size_t capacity = 16;
@@ -31,26 +36,33 @@ void neap__st_names_free(neap__st_names *names) {
   names->places = NULL;
 }
 
-/* where the name is, or the free place where it belongs; the table is never full */
-static size_t place_of(const neap__st_names *names, const char *name) {
-  size_t mask = names->capacity - 1;
-  size_t at = (size_t)XXH3_64bits_withSeed(name, strlen(name), names->seed) & mask;
-  while (names->places[at] != 0 &&
-         strcmp(names->name(names->owner, names->places[at] - 1), name) != 0) {
-    at = (at + 1) & mask;
+/* Where the name is, or the free place where it belongs; the table is never full. *tag: the place's
+ * upper bits; where they differ, so do the names, which spares a look at most others. */
+static size_t place_of(const neap__st_names *names, const char *name, uint32_t *tag) {
+  uint64_t hash = XXH3_64bits_withSeed(name, strlen(name), names->seed);
+  size_t mask = names->capacity - 1, at = (size_t)hash & mask;
+  *tag = (uint32_t)(hash >> 32) & ~NUMBER;
+  for (uint32_t place; (place = names->places[at]) != 0; at = (at + 1) & mask) {
+    if ((place & ~NUMBER) == *tag &&
+        strcmp(names->name(names->owner, (place & NUMBER) - 1), name) == 0) {
+      break;
+    }
   }
   return at;
 }
 
 int neap__st_names_add(neap__st_names *names, uint32_t i) {
-  size_t at = place_of(names, names->name(names->owner, i));
+  uint32_t tag;
+  size_t at = place_of(names, names->name(names->owner, i), &tag);
   if (names->places[at] != 0) {
     return 1;
   }
-  names->places[at] = i + 1;
+  names->places[at] = tag | (i + 1);
   return 0;
 }
 
 int neap__st_names_find(const neap__st_names *names, const char *name) {
-  return names->places == NULL ? -1 : (int)names->places[place_of(names, name)] - 1;
+  uint32_t tag;
+  return names->places == NULL ? -1
+                               : (int)(names->places[place_of(names, name, &tag)] & NUMBER) - 1;
 }
