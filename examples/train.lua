@@ -21,63 +21,73 @@ end
 local function tell(line) io.stderr:write(line, "\n") end
 
 local function manifest_of(trainer)
-  local neap_ffi = require("neap.ffi")
-  local C, ffi = neap_ffi.C, neap_ffi.ffi
-  return { version = C.neap_version(), device = trainer.device.name,
-    kernel = trainer.device:computes() and ffi.string(C.neap_gemm_name()) or "none",
-    threads = C.neap_threads_get(), seed = trainer.config.seed, data = trainer.data.name,
-    data_hash = trainer.data.hash, plan = trainer.spec.text,
-      parameters = trainer.forecast.n_parameters,
-    predicted_peak_bytes = trainer.prediction.peak_bytes }
+  local manifest = require("neap.run").notes(trainer)
+  manifest.config = nil
+  manifest.version = require("neap").version
+  manifest.seed, manifest.data = trainer.config.seed, trainer.data.name
+  manifest.plan, manifest.parameters = trainer.spec.text, trainer.forecast.n_parameters
+  manifest.predicted_peak_bytes = trainer.prediction.peak_bytes
+  return manifest
 end
 
 local function print_sample(trainer)
   local data, config = trainer.data, trainer.config
-  local sample = require("neap.sample")
   local first = data:encode("\n") or { 0 }
   trainer.model:eval()
-  local tokens = sample.continue(trainer.executor, first, 300, { context = config.context,
-    vocabulary = data.n_vocabulary, temperature = 0.8, seed = config.seed })
+  local tokens = require("neap.sample").continue(trainer.executor, first, 300, {
+    context = config.context, vocabulary = data.n_vocabulary, temperature = 0.8,
+    seed = config.seed })
   print("sample:")
   print((data:decode(tokens):gsub("\n", "\n  "):gsub("^", "  ")))
 end
 
-local function train(trainer, directory, report)
-  local config = trainer.config
-  local every = math.max(1, math.ceil(config.steps / 40))
-  for step = 1, config.steps do
-    local row = trainer:train_step()
-    directory:step(row)
-    if step == 1 or step % every == 0 or step == config.steps then print(trainer:step_line(row)) end
-    if config.eval_every > 0 and step % config.eval_every == 0 and step < config.steps then
-      local loss = trainer:validate(config.eval_batches)
-      directory:validation({ step = step, val_loss = loss })
-      print(string.format("step %d/%d val_loss %.4f", step, config.steps, loss))
-    end
-    trainer:fill(report)
+-- the run that --resume goes on with: its directory, and its config unless one was named
+local function resumed(options)
+  if not options.resume then return nil end
+  local path = options.options.out or require("neap.rundir").newest("runs")
+  if not path then
+    require("neap.fail").raise("failure", "--resume: there is no run with a saved state under "
+      .. "'runs'; name one with --out DIR")
   end
-  if config.final_eval_batches > 0 then
-    report.val_loss = trainer:validate(config.final_eval_batches)
-    directory:validation({ step = trainer.step, val_loss = report.val_loss })
-    print(string.format("step %d/%d val_loss %.4f (%d batches)", trainer.step, config.steps,
-      report.val_loss, config.final_eval_batches))
-  end
-  report.state_hash = trainer:state_hash()
-  trainer:fill(report)
+  options.options.out = path
+  options.config = options.config or path .. "/config.lua"
+  return path
 end
 
-local function main(report)
-  local options = cli.train(arg)
-  local config_module = require("neap.config")
-  local files = require("neap.files")
-  local config_path = options.config or here .. "/configs/small.lua"
-  local config = config_module.load(config_path, options.sets, options.options)
-  local trainer = require("neap.trainer").new(config, { build = build, say = print, tell = tell })
-  trainer:fill(report)
+local function describe(trainer, config)
   print(string.format("%s: %.0f tokens, vocabulary %d; GPT of %.0f parameters; chunk %d of %d",
     trainer.data.name, trainer.data.n_tokens, trainer.data.n_vocabulary,
     trainer.forecast.n_parameters, trainer.chunk, config.global_batch))
   print(trainer:memory_text())
+end
+
+local function open_run(trainer, config, resume, name, report)
+  local rundir, run_module = require("neap.rundir"), require("neap.run")
+  local directory = resume and rundir.open(resume)
+    or rundir.new(config.out, name, config, manifest_of(trainer))
+  local run = run_module.new(trainer, directory, { say = print, report = report,
+    resume_command = string.format("luajit %s --resume --out %s", arg[0], directory.path) })
+  trainer:prepare()
+  if resume then
+    local states = directory:states()
+    if #states == 0 then
+      require("neap.fail").raise("failure", string.format("--resume: '%s' holds no state", resume))
+    end
+    for _, remark in ipairs(run:load(states[#states].path)) do tell("resume: " .. remark) end
+    print(string.format("resumed from step %d", trainer.step))
+  end
+  print("run directory: " .. directory.path)
+  return run
+end
+
+local function main(report)
+  local options = cli.train(arg)
+  local resume = resumed(options)
+  local config_path = options.config or here .. "/configs/small.lua"
+  local config = require("neap.config").load(config_path, options.sets, options.options)
+  local trainer = require("neap.trainer").new(config, { build = build, tell = tell })
+  trainer:fill(report)
+  describe(trainer, config)
   local budget = trainer.device.budget_bytes
   if options.dry_run then
     print(tostring(trainer.prediction.plans[trainer.chunk]))
@@ -87,14 +97,15 @@ local function main(report)
     return 0
   end
   trainer:check_budget()
-  local name = files.basename(config_path, ".lua")
-  local directory = require("neap.rundir").new(config.out, name, config, manifest_of(trainer))
-  print("run directory: " .. directory.path)
-  trainer:prepare()
-  train(trainer, directory, report)
+  require("neap.run").watch_signals()
+  local name = require("neap.files").basename(config_path, ".lua")
+  local run = open_run(trainer, config, resume, name, report)
+  local status = run:train()
+  if status ~= 0 then return status end
   if trainer.device:computes() and not options.json then print_sample(trainer) end
   print("what each policy would have cost (> in use):")
   print(trainer.forecast:policy_table(trainer.spec.text, budget))
+  trainer:free()
   return 0
 end
 

@@ -13,7 +13,8 @@ end
 
 describe("cli.train", function()
   it("without arguments leaves all to the config", function()
-    assert.same({ sets = {}, options = {}, dry_run = false, json = false }, cli.train({}))
+    assert.same({ sets = {}, options = {}, dry_run = false, json = false,
+      resume = false }, cli.train({}))
   end)
 
   it("reads every option, before and after the config", function()
@@ -24,7 +25,7 @@ describe("cli.train", function()
         data = "a b.txt", device = "cpu", threads = "2", checkpoint = "segments:2",
         budget = "64MiB", chunk = "4", global_batch = "8", steps = "10", seed = "3", out = "runs/x",
       },
-      dry_run = true, json = true,
+      dry_run = true, json = true, resume = false,
     }, cli.train({
       "--set", "width=64", "--data", "a b.txt", "--device=cpu", "--threads", "2", "--checkpoint",
       "segments:2", "x.lua", "--budget", "64MiB", "--chunk", "4", "--global-batch=8", "--steps",

@@ -104,6 +104,7 @@ M.TRAIN_OPTIONS = {
   { name = "--steps", value = "N", help = "Optimizer updates. Default: 2000." },
   { name = "--seed", value = "N", help = "Of parameters, data order and dropout. Default: 1." },
   { name = "--out", value = "DIR", help = "The run's directory. Default: runs/<config>-<number>." },
+  { name = "--resume", help = "Go on with the run in --out, or the newest under runs." },
   { name = "--dry-run", help = "Print the plan and what it would take, run nothing." },
   { name = "--json", help = "Print one JSON object on stdout, all else on stderr." },
 }
@@ -122,7 +123,7 @@ Examples:
    luajit examples/train.lua --device null --checkpoint segments:4 --dry-run
 
 Exit status: 0 done, 1 failure, 2 wrong option, key or value, 3 does not fit in memory,
-   4 diverged.]],
+   4 diverged, 130 and 143 stopped by Ctrl-C or SIGTERM with its state saved.]],
 }
 
 ---@class neap.cli.Train
@@ -130,6 +131,7 @@ Exit status: 0 done, 1 failure, 2 wrong option, key or value, 3 does not fit in 
 ---@field sets string[]  "key=value"
 ---@field options table<string, string>  texts by config key, for config.load
 ---@field dry_run boolean
+---@field resume boolean
 ---@field json boolean
 
 --- The command line of examples/train.lua. Values are checked by config.load, not here.
@@ -147,6 +149,7 @@ function M.train(arguments)
     sets = parsed.set or {},
     options = options,
     dry_run = parsed.dry_run or false,
+    resume = parsed.resume or false,
     json = parsed.json or false,
   }
 end

@@ -52,11 +52,11 @@ end
 --- Reads the data, opens the device and forecasts; nothing is trained yet. Raises "does not fit"
 --- when the plan's predicted peak is above the budget.
 ---@param config neap.Config
----@param o { build: fun(config: neap.Config, data: neap.Data): neap.Chain, say: fun(line: string),
----   tell: fun(line: string) }  say: progress; tell: lines for stderr
+---@param o { build: fun(config: neap.Config, data: neap.Data): neap.Chain,
+---   tell: fun(line: string) }  tell: takes lines for stderr
 ---@return neap.Trainer
 function M.new(config, o)
-  local self = setmetatable({ config = config, say = o.say, step = 0, seconds = {} }, Trainer)
+  local self = setmetatable({ config = config, step = 0, seconds = {} }, Trainer)
   device_module.threads(config.threads or C.neap_cores_physical())
   self.spec = policy.parse(config.checkpoint)
   self.data = data_module.open(config.data, { context = config.context, seed = config.seed })
@@ -98,18 +98,27 @@ function Trainer:prepare()
   local n = math.max(self.chunk, 1) * c.context
   self.host_inputs, self.host_targets = ffi.new("int32_t[?]", n), ffi.new("int32_t[?]", n)
   self.measured_peak, self.activation_peak, self.eval_peak, self.position = 0, 0, 0, 0
-  self.batch_options = { dtype = "i32", tag = C.NEAP_TAG_BATCH, device = self.device }
+  self.batch = {}
+end
+
+local dims = ffi.new("double[2]")
+
+local function upload_one(self, host, n)
+  local bytes_in = n * self.config.context * 4
+  dims[0], dims[1] = n, self.config.context
+  local id = C.neap_tensor_new(self.device.id, C.NEAP_I32, 2, dims, C.NEAP_TAG_BATCH)
+  local handle = tensor.wrap(id)
+  check(C.neap_tensor_write(id, host, bytes_in))
+  return handle
 end
 
 -- n items in new tensors of the running scope
 function Trainer:upload(n, read, position)
-  local context = self.config.context
   read(self.data, position, n, self.host_inputs, self.host_targets)
-  local inputs = tensor.empty({ n, context }, self.batch_options)
-  local targets = tensor.empty({ n, context }, self.batch_options)
-  check(C.neap_tensor_write(inputs.id, self.host_inputs, n * context * 4))
-  check(C.neap_tensor_write(targets.id, self.host_targets, n * context * 4))
-  return { inputs = inputs, targets = targets }
+  local batch = self.batch
+  batch.inputs = upload_one(self, self.host_inputs, n)
+  batch.targets = upload_one(self, self.host_targets, n)
+  return batch
 end
 
 -- one chunk, forward and backward; returns its share of the loss
@@ -131,6 +140,14 @@ local function accumulate(self)
   return loss
 end
 
+--- Frees the model and the optimizer; the trainer is of no use afterwards.
+function Trainer:free()
+  if self.model then
+    self.optimizer:free()
+    self.model:free()
+  end
+end
+
 --- One optimizer update. Raises "diverged" when the loss or the gradient is no number.
 ---@return table row  the step's numbers, as in metrics.jsonl
 function Trainer:train_step()
@@ -139,7 +156,7 @@ function Trainer:train_step()
   self.step = self.step + 1
   check(C.neap_memory_restart(device, C.NEAP_METER_STEP))
   check(C.neap_memory_restart(device, C.NEAP_METER_WORK))
-  self.model:zero_grad()
+  self.norm:zero()
   local loss = accumulate(self)
   local work = C.neap_memory_peak(device, C.NEAP_METER_WORK)
   local norm, lr = self.norm:measure(), self.schedule(self.step)

@@ -22,6 +22,7 @@ Executor.__index = Executor
 local tensor_t = ffi.typeof("neap_tensor")
 local snapshot = ffi.new("neap_snapshot")
 local loss_host = ffi.new("float[1]")
+local dims_buffer = ffi.new("double[8]")
 local ACTIVATIONS, RECOMPUTE = C.NEAP_TAG_ACTIVATIONS, C.NEAP_TAG_RECOMPUTE
 local ALREADY_FED = -1ULL
 
@@ -91,10 +92,12 @@ local function take_loss(self)
   end
   check(C.neap_tensor_read(loss.id, loss_host, 4))
   self.loss = loss_host[0]
-  local dims = loss:dims()
-  local gradient = tensor.full(dims, self.weight,
-    { device = { id = C.neap_tensor_device(loss.id) }, tag = ACTIVATIONS })
-  self.grads[1] = gradient
+  local n_dims = C.neap_tensor_n_dims(loss.id)
+  for i = 0, n_dims - 1 do dims_buffer[i] = 1 end
+  local id = check(C.neap_tensor_new(C.neap_tensor_device(loss.id), C.NEAP_F32, n_dims, dims_buffer,
+    ACTIVATIONS))
+  check(C.neap_tensor_fill(id, self.weight))
+  self.grads[1] = tensor_t(id)
 end
 
 local function remember(self, i, first, keep)

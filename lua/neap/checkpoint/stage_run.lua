@@ -36,19 +36,17 @@ local function collect_all(tape, outputs, ...)
   return collect(tape, outputs, 1, math.max(select("#", ...), 1), ...)
 end
 
+-- the stage's own handle of an input; new ones, because a layer may keep what it is given
+local function argument(tape, want_grad, input)
+  if tape ~= 0 then return tensor_t(check(C.neap_tape_input(tape, input.id, want_grad))) end
+  return tensor_t(check(C.neap_tensor_detach(input.id)))
+end
+
 local function inside(module, tape, want_grad, inputs, n_inputs, ctx, outputs)
-  for j = 1, n_inputs do
-    local id
-    if tape ~= 0 then
-      id = check(C.neap_tape_input(tape, inputs[j].id, want_grad))
-    else
-      id = check(C.neap_tensor_detach(inputs[j].id))
-    end
-    arguments[j] = tensor_t(id)
-  end
   if n_inputs == 1 then
-    return collect_all(tape, outputs, module:forward(arguments[1], ctx))
+    return collect_all(tape, outputs, module:forward(argument(tape, want_grad, inputs[1]), ctx))
   end
+  for j = 1, n_inputs do arguments[j] = argument(tape, want_grad, inputs[j]) end
   arguments[n_inputs + 1] = ctx
   return collect_all(tape, outputs, module:forward(unpack(arguments, 1, n_inputs + 1)))
 end

@@ -7,7 +7,8 @@ return function(name)
   return function(x, dim)
     if dim == nil then return run(x, -1) end
     if apply.number(name, "the dimension", dim) < 1 then
-      fail.raise("shape mismatch", string.format("%s: dimensions count from 1, found %g", name, dim))
+      fail.raise("shape mismatch", string.format("%s: dimensions count from 1, found %g", name,
+        dim))
     end
     return run(x, dim - 1)
   end

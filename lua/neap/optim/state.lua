@@ -57,6 +57,11 @@ function M.grad_norm(parameters)
   return self
 end
 
+--- Sets all these gradients to zero; no table is made.
+function GradNorm:zero()
+  for i = 0, self.n - 1 do check(C.neap_tensor_fill(self.ids[i], 0)) end
+end
+
 ---@return number
 function GradNorm:measure()
   check(C.neap_global_norm(self.n, self.ids, self.out))

@@ -1,0 +1,120 @@
+-- State on disk: parameters, buffers, optimizer, step, position in the data, seed and
+-- configuration, in one safetensors file. Loading checks everything before it changes anything.
+local fail = require("neap.fail")
+
+local M = {}
+
+M.FORMAT = "neap state 1"
+
+-- numbers without which a run cannot go on
+local COUNTS = { "step", "position", "seed", "optimizer_steps" }
+
+--- What a training's state consists of, by name and in order.
+---@param model neap.Module
+---@param optimizer { tensors: function }
+---@return { name: string, tensor: neap.Tensor }[]
+function M.entries(model, optimizer)
+  local list = {}
+  local function add(prefix, group)
+    for _, e in ipairs(group) do list[#list + 1] = { name = prefix .. e.name,
+      tensor = e.tensor } end
+  end
+  add("parameters.", model:parameters())
+  add("buffers.", model:buffers())
+  add("optimizer.", optimizer:tensors())
+  return list
+end
+
+--- Writes the file: whole and new, or the old one stays.
+---@param path string
+---@param o { model: neap.Module, optimizer: table, counts: table<string, number>,
+---  notes: table<string, string> }
+---   counts: step, position, seed; notes: what else is worth knowing, as text
+function M.save(path, o)
+  local metadata = { format = M.FORMAT, optimizer_steps = string.format("%.0f", o.optimizer.steps) }
+  for key, value in pairs(o.counts) do metadata[key] = string.format("%.17g", value) end
+  for key, value in pairs(o.notes or {}) do metadata[key] = value end
+  require("neap.safetensors").save(path, M.entries(o.model, o.optimizer), metadata)
+end
+
+local function refuse(path, format, ...)
+  fail.raise("state", string.format("state '%s': " .. format, path, ...))
+end
+
+local function read_counts(path, metadata)
+  if metadata.format ~= M.FORMAT then
+    refuse(path, "its format is %s, expected '%s'", tostring(metadata.format), M.FORMAT)
+  end
+  local counts = {}
+  for _, key in ipairs(COUNTS) do
+    local value = tonumber(metadata[key])
+    if not value or value % 1 ~= 0 or (key ~= "seed" and value < 0) then
+      refuse(path, "'%s' is %s, expected a whole number", key, tostring(metadata[key]))
+    end
+    counts[key] = value
+  end
+  return counts
+end
+
+local function same_dims(a, b)
+  if #a ~= #b then return false end
+  for i = 1, #a do
+    if a[i] ~= b[i] then return false end
+  end
+  return true
+end
+
+local function check_entries(path, file, entries)
+  local wanted, there = {}, {}
+  for _, name in ipairs(file:names()) do there[name] = true end
+  for _, e in ipairs(entries) do
+    wanted[e.name] = true
+    if not there[e.name] then refuse(path, "tensor '%s' is missing", e.name) end
+    local dims = file:dims(e.name)
+    if not same_dims(dims, e.tensor:dims()) or file:dtype(e.name) ~= e.tensor:dtype() then
+      refuse(path, "tensor '%s' is %s (%s), this model's is %s (%s); it belongs to another "
+        .. "configuration", e.name, file:dtype(e.name), table.concat(dims, ", "), e.tensor:dtype(),
+        table.concat(e.tensor:dims(), ", "))
+    end
+  end
+  for _, name in ipairs(file:names()) do
+    if not wanted[name] then
+      refuse(path, "tensor '%s' belongs to no part of this model or its optimizer", name)
+    end
+  end
+end
+
+--- The counts and notes of a state file, without its tensors.
+---@param path string
+---@return table<string, number> counts
+---@return table<string, string> metadata
+function M.peek(path)
+  local file = require("neap.safetensors").open(path)
+  local metadata = file:metadata()
+  file:close()
+  return read_counts(path, metadata), metadata
+end
+
+--- Loads a file into a model and its optimizer, which have to be those it was saved from.
+---@param path string
+---@param o { model: neap.Module, optimizer: table }
+---@return table<string, number> counts  step, position, seed
+---@return table<string, string> metadata
+function M.load(path, o)
+  local file = require("neap.safetensors").open(path)
+  local function read()
+    local metadata = file:metadata()
+    local counts = read_counts(path, metadata)
+    local entries = M.entries(o.model, o.optimizer)
+    check_entries(path, file, entries)
+    for _, e in ipairs(entries) do file:read_into(e.name, e.tensor) end
+    o.optimizer.steps = counts.optimizer_steps
+    return { counts, metadata }
+  end
+  local ok, result = pcall(read)
+  file:close()
+  if not ok then error(result, 0) end
+  return result[1], result[2]
+end
+
+return M
