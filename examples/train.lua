@@ -82,6 +82,7 @@ end
 
 local function main(report)
   local options = cli.train(arg)
+  require("neap.run").watch_signals()
   local resume = resumed(options)
   local config_path = options.config or here .. "/configs/small.lua"
   local config = require("neap.config").load(config_path, options.sets, options.options)
@@ -97,7 +98,6 @@ local function main(report)
     return 0
   end
   trainer:check_budget()
-  require("neap.run").watch_signals()
   local name = require("neap.files").basename(config_path, ".lua")
   local run = open_run(trainer, config, resume, name, report)
   local status = run:train()

@@ -61,7 +61,7 @@ describe("a signal", function()
     assert.is_true(stopped >= n / 4, stopped .. " of " .. n .. " were stopped in the middle")
   end)
 
-  -- a shell script of ours: $TRAIN is the command, `await FILE` waits for a file, ten seconds at most
+  -- a shell script of ours: $TRAIN is the command, `await FILE` waits ten seconds at most
   local function shell(text)
     local path = script.write(directory .. "/shell.sh", ([[
 cd '%s'
@@ -77,7 +77,7 @@ await() { n=0; while [ ! -f "$1" ] && [ $n -lt 200 ]; do sleep 0.05; n=$((n + 1)
   it("given twice ends the run at once with nothing half-written", function()
     -- a step of this model takes long: the second signal finds the first step running
     local out = shell([[
-eval "$TRAIN" --steps 5 --out twice --budget 4GiB --checkpoint none --chunk 64 \
+eval exec "$TRAIN" --steps 5 --out twice --budget 4GiB --checkpoint none --chunk 64 \
   --set width=256 --set n_layer=12 --set context=128 >/dev/null 2>&1 &
 await twice/metrics.csv
 sleep 0.5; kill -INT $!; sleep 0.2; kill -INT $!
@@ -92,7 +92,7 @@ ls -A twice
 
   it("nobody sent: a directory in use by another process is refused", function()
     local out = shell(([[
-eval "$TRAIN" --steps 100000 --out busy %s >/dev/null 2>&1 &
+eval exec "$TRAIN" --steps 100000 --out busy %s >/dev/null 2>&1 &
 await busy/metrics.csv
 eval "$TRAIN" --resume --out busy 2>&1 >/dev/null; echo second $?
 kill -TERM $!
