@@ -181,7 +181,8 @@ NEAP_API int neap_tensor_hash(double n, const double *ids, char *hex33); /* XXH3
 NEAP_API int neap_scope_begin(void);                                    /* the new depth */
 NEAP_API int neap_scope_end(int depth, int n_keep, const double *keep); /* also ends deeper ones */
 NEAP_API int neap_scope_depth(void);
-NEAP_API int neap_scope_leave(double id); /* the tensor belongs to no scope from now on */
+NEAP_API int neap_scope_leave(double id);  /* the tensor belongs to no scope from now on */
+NEAP_API int neap_tensor_scope(double id); /* depth of its scope, 0: nobody's */
 
 /* ---- randomness: a pure function of a key and a position, there is no generator state
  * ------------ */
@@ -308,8 +309,12 @@ NEAP_API int neap_tape_node_wants(int tape, int node,
 NEAP_API int neap_tape_node_give(int tape, int node, int input, double grad); /* takes the handle */
 NEAP_API int neap_tape_node_done(int tape, int node); /* its gradients are all given */
 /* Walks from a scalar of the selected tape back to its start, seeding with 1, then empties the
- * tape. The same protocol as neap_tape_backward. */
+ * tape. The same protocol as neap_tape_backward; after an error other than OUT OF MEMORY the tape
+ * is empty. */
 NEAP_API int neap_backward(double loss);
+/* Gives up a walk of the selected tape that will not be called again: empties the tape. Nothing
+ * when it is not being walked. */
+NEAP_API int neap_backward_abandon(void);
 
 /* Leaves. requires_grad 1 makes the tensor a leaf whose gradient accumulates in neap_tensor_grad.
  */

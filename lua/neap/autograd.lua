@@ -75,7 +75,10 @@ end
 --- From a loss (one number) back to the leaves; then its history is freed.
 ---@param loss neap.Tensor
 function M.backward(loss)
-  walk(loss_step, tensor.id_of(loss, "backward"), C.neap_tape_selected())
+  local ok, err = pcall(walk, loss_step, tensor.id_of(loss, "backward"), C.neap_tape_selected())
+  if ok then return end
+  C.neap_backward_abandon()
+  error(err, 0)
 end
 
 local function restore(before, ok, ...)

@@ -8,7 +8,7 @@ local M = {
 
 local tensor_t = ffi.typeof("neap_tensor")
 local istype = ffi.istype
-local MOST_KEPT = 256
+local MOST_KEPT, MOST_NESTED = 256, 32
 local keep = ffi.new("double[?]", MOST_KEPT)
 local n_keep = 0
 
@@ -27,28 +27,40 @@ M.finalize = function(tensor)
   if sentence then M.on_collect(sentence) end
 end
 
-local function keep_one(value)
+local function keep_one(value, level)
   if istype(tensor_t, value) then
     if n_keep >= MOST_KEPT then error("a scope returns at most " .. MOST_KEPT .. " tensors", 0) end
     keep[n_keep] = value.id
     n_keep = n_keep + 1
-    if M.depth == 0 then ffi.gc(value, M.finalize) end
+    -- a leaf's gradient is the leaf's, whoever returns it
+    if M.depth == 1 and C.neap_tensor_scope(value.id) > 0 then ffi.gc(value, M.finalize) end
   elseif type(value) == "table" and getmetatable(value) == nil then
-    for _, inner in pairs(value) do keep_one(inner) end
+    if level > MOST_NESTED then
+      error("a scope returns tables nested at most " .. MOST_NESTED .. " deep", 0)
+    end
+    for _, inner in pairs(value) do keep_one(inner, level + 1) end
   end
 end
 
 local function keep_all(n, first, ...)
   if n == 0 then return end
-  keep_one(first)
+  keep_one(first, 1)
   return keep_all(n - 1, ...)
+end
+
+local function results(depth, ...)
+  M.depth, n_keep = depth, 0
+  keep_all(select("#", ...), ...)
+  return ...
+end
+
+local function inside(depth, fn, ...)
+  return results(depth, fn(...))
 end
 
 local function finish(depth, ok, ...)
   M.depth = depth - 1
-  n_keep = 0
-  if ok then keep_all(select("#", ...), ...) end
-  check(C.neap_scope_end(depth, n_keep, keep))
+  check(C.neap_scope_end(depth, ok and n_keep or 0, keep))
   if not ok then error((...), 0) end
   return ...
 end
@@ -58,7 +70,7 @@ end
 function M.run(fn, ...)
   local depth = check(C.neap_scope_begin())
   M.depth = depth
-  return finish(depth, pcall(fn, ...))
+  return finish(depth, pcall(inside, depth, fn, ...))
 end
 
 --- By hand, for the executor: begin, then stop (frees all).

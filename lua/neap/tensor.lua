@@ -114,6 +114,10 @@ function M.from(numbers, dims, options)
     fail.raise("shape mismatch", string.format("tensor: %d numbers for a shape of %d elements",
       #numbers, n))
   end
+  if tensor:dtype() == "bf16" then
+    tensor:free()
+    fail.raise("dtype", "tensor: bf16 has no numbers on the Lua side; make it f32 or i32")
+  end
   local is_int = tensor:dtype() == "i32"
   local host = ffi.new(is_int and "int32_t[?]" or "float[?]", math.max(n, 1))
   for i = 1, n do
@@ -139,6 +143,9 @@ end
 function M.zeros(dims, options) return M.full(dims, 0, options) end
 
 local function host_copy(self, ctype)
+  if self:dtype() == "bf16" then
+    fail.raise("dtype", "tensor: the contents of bf16 cannot be read from Lua")
+  end
   local n = tonumber(check(C.neap_tensor_n_elements(self.id)))
   local host = ffi.new(ctype or (self:dtype() == "i32" and "int32_t[?]" or "float[?]"),
     math.max(n, 1))
@@ -203,11 +210,17 @@ function Tensor:requires_grad(on)
   return self
 end
 
+local function grad_id(id)
+  local grad = C.neap_tensor_grad(id)
+  if grad < 0 and memory.make_room(grad) then grad = C.neap_tensor_grad(id) end
+  return check(grad)
+end
+
 --- The gradient of a leaf; owned by it.
-function Tensor:grad() return tensor_t(check(C.neap_tensor_grad(self.id))) end
+function Tensor:grad() return tensor_t(grad_id(self.id)) end
 
 function Tensor:zero_grad()
-  check(C.neap_tensor_fill(check(C.neap_tensor_grad(self.id)), 0))
+  check(C.neap_tensor_fill(grad_id(self.id), 0))
 end
 
 --- Writes one value everywhere, in place.

@@ -55,7 +55,7 @@ describe("a layer", function()
     assert.is_false(layer.pair.scale:alive())
   end)
 
-  pending("lists a shared parameter and a shared layer once", function()
+  alone("lists a shared parameter and a shared layer once", function()
     local Tied = nn.class("Tied")
     function Tied:init()
       self.a = nn.Linear(2, 2)

@@ -106,7 +106,9 @@ static int check_saved(const walk *w) {
       const char *what = i < node->n_inputs                     ? "input"
                          : i < node->n_inputs + node->n_outputs ? "output"
                                                                 : "tensor";
-      int number = i < node->n_inputs ? i : i - node->n_inputs;
+      int number = i < node->n_inputs                     ? i
+                   : i < node->n_inputs + node->n_outputs ? i - node->n_inputs
+                                                          : i - node->n_inputs - node->n_outputs;
       return neap__error(NEAP_ERR_MODIFIED,
                          "%s: its saved %s %d was written in place after forward (version %u, now "
                          "%u); backward would be wrong",

@@ -59,7 +59,14 @@ static int give(neap__storage **grad, int64_t *offset, neap__slot *slot) {
   return NEAP_OK;
 }
 
-static int check_grad(const neap__slot *slot, const neap_view *view) {
+static int check_grad(const neap__slot *slot, const neap_view *view, int device) {
+  if (slot->storage->device != device) {
+    return neap__error(NEAP_ERR_DEVICE,
+                       "gradient: it is on another device than what it belongs to "
+                       "(%s, %s)",
+                       neap__devices[slot->storage->device].backend->name,
+                       neap__devices[device].backend->name);
+  }
   if (slot->view.dtype != NEAP_F32 || slot->view.n_dims != view->n_dims ||
       memcmp(slot->view.dims, view->dims, sizeof view->dims) != 0) {
     char a[96], b[96];
@@ -128,8 +135,12 @@ int neap_tape_seed(int id, int output, double grad) {
     return neap__error(NEAP_ERR_INVALID, "seed: the tape has %d outputs, asked for number %d",
                        tape->n_outputs, output + 1);
   }
-  int code = check_grad(slot, &tape->outputs[output].view);
-  return code < 0 ? code : deliver(tape, tape->outputs[output].edge, slot);
+  int edge = tape->outputs[output].edge;
+  int device = edge >= 0   ? tape->nodes[tape->values[edge].edge].device
+               : edge < -1 ? tape->starts[-2 - edge].device
+                           : slot->storage->device;
+  int code = check_grad(slot, &tape->outputs[output].view, device);
+  return code < 0 ? code : deliver(tape, edge, slot);
 }
 
 double neap_tape_input_grad(int id, int input) {
@@ -166,17 +177,15 @@ double neap_tape_input_grad(int id, int input) {
   return neap__slot_id(slot);
 }
 
-int neap_backward(double loss) {
+/* finds the loss on the tape and gives it the gradient 1; 1: nothing it depends on needs one */
+static int loss_seed(neap__tape *tape, double loss) {
   neap__slot *slot = neap__slot_get(loss);
-  neap__tape *tape = neap__selected;
   if (slot == NULL) {
     return NEAP_ERR_STALE;
   }
-  if (tape == NULL || (slot->tape != 0 && !neap__slot_has_history(slot))) {
-    return neap__error(NEAP_ERR_GRAPH, tape == NULL
-                                           ? "backward: nothing is recorded here (no_grad)"
-                                           : "backward: its history was freed already, backward "
-                                             "ran before");
+  if (slot->tape != 0 && !neap__slot_has_history(slot)) {
+    return neap__error(NEAP_ERR_GRAPH, "backward: its history was freed already, backward ran "
+                                       "before");
   }
   int edge = -1;
   int code = slot->tape != 0 || slot->requires_grad ? neap__edge(tape, slot, &edge) : NEAP_OK;
@@ -188,25 +197,45 @@ int neap_backward(double loss) {
     return neap__error(NEAP_ERR_SHAPE, "backward: expected one number (a loss), found %s",
                        neap__dims_text(&slot->view, text));
   }
-  if (!tape->walking && edge != -1) {
-    double dims[NEAP_MAX_DIMS];
-    for (int i = 0; i < slot->view.n_dims; i++) {
-      dims[i] = (double)slot->view.dims[i];
-    }
-    double seed = neap_tensor_new(neap__device_id(slot->storage->device), NEAP_F32,
-                                  slot->view.n_dims, dims, NEAP_TAG_ACTIVATIONS);
-    code = seed < 0 ? (int)seed : neap_tensor_fill(seed, 1);
-    code = code < 0 ? code : deliver(tape, edge, neap__slot_find(seed));
-    if (code < 0) {
-      neap_tensor_free(seed);
-      return code;
-    }
+  if (edge == -1) {
+    return 1;
+  }
+  double dims[NEAP_MAX_DIMS];
+  for (int i = 0; i < slot->view.n_dims; i++) {
+    dims[i] = (double)slot->view.dims[i];
+  }
+  double seed = neap_tensor_new(neap__device_id(slot->storage->device), NEAP_F32, slot->view.n_dims,
+                                dims, NEAP_TAG_ACTIVATIONS);
+  code = seed < 0 ? (int)seed : neap_tensor_fill(seed, 1);
+  code = code < 0 ? code : deliver(tape, edge, neap__slot_find(seed));
+  if (code < 0) {
+    neap_tensor_free(seed);
+  }
+  return code;
+}
+
+int neap_backward(double loss) {
+  neap__tape *tape = neap__selected;
+  if (tape == NULL) {
+    return neap__error(NEAP_ERR_GRAPH, "backward: nothing is recorded here (no_grad)");
+  }
+  /* walking: called again, the loss's own node may be done */
+  int code = tape->walking ? NEAP_OK : loss_seed(tape, loss);
+  if (code != NEAP_OK) {
+    return code < 0 ? code : NEAP_OK;
   }
   code = neap__walk(tape);
-  if (code == NEAP_OK) {
+  if (code <= 0 && code != NEAP_ERR_MEMORY) { /* done, or no second try can help */
     neap__tape_clear(tape);
   }
   return code;
+}
+
+int neap_backward_abandon(void) {
+  if (neap__selected != NULL && neap__selected->walking) {
+    neap__tape_clear(neap__selected);
+  }
+  return NEAP_OK;
 }
 
 /* ---- nodes of Lua ops ---- */
@@ -297,7 +326,7 @@ int neap_tape_node_give(int id, int node, int input, double grad) {
                        input + 1);
   }
   neap__value *value = &tape->values[n->first + input];
-  int code = check_grad(slot, &value->view);
+  int code = check_grad(slot, &value->view, n->device);
   return code < 0 ? code : deliver(tape, value->edge, slot);
 }
 

@@ -162,6 +162,11 @@ int neap_scope_depth(void) {
   return depth;
 }
 
+int neap_tensor_scope(double id) {
+  neap__slot *slot = neap__slot_get(id);
+  return slot == NULL ? NEAP_ERR_STALE : slot->scope;
+}
+
 int neap_scope_leave(double id) {
   neap__slot *slot = neap__slot_get(id);
   if (slot == NULL) {

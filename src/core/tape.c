@@ -298,6 +298,7 @@ int neap_tensor_requires_grad(double id, int on) {
     return neap__error(NEAP_ERR_GRAPH,
                        "requires_grad: the tensor was made by an op, it is no leaf");
   }
+  slot->tape = 0; /* what made it is gone: it starts a history of its own */
   slot->requires_grad = on != 0;
   return NEAP_OK;
 }

@@ -211,6 +211,9 @@ int neap_tensor_fill(double id, double value) {
   if (slot == NULL) {
     return NEAP_ERR_STALE;
   }
+  if (slot->view.dtype == NEAP_I32 && !(fabs(value) < 2147483648.0 && value == floor(value))) {
+    return neap__error(NEAP_ERR_INVALID, "fill: %.17g is no whole number of 32 bits", value);
+  }
   neap__device *d = &neap__devices[slot->storage->device];
   slot->storage->version++;
   if (slot->view.n_elements == 0 || !d->backend->computes) {
@@ -263,6 +266,15 @@ int neap_tensor_copy(double to_id, double from_id) {
                        dtype_names[from->view.dtype], neap__dims_text(&from->view, b));
   }
   size_t bytes = neap__view_bytes(&to->view);
+  if (to->storage == from->storage && bytes > 0) {
+    int64_t apart = (char *)to->view.data - (char *)from->view.data;
+    if (apart == 0) {
+      return NEAP_OK;
+    }
+    if ((size_t)(apart < 0 ? -apart : apart) < bytes) {
+      return neap__error(NEAP_ERR_INVALID, "copy: the two tensors overlap in memory");
+    }
+  }
   neap__device *dt = &neap__devices[to->storage->device];
   neap__device *df = &neap__devices[from->storage->device];
   to->storage->version++;

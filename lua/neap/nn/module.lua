@@ -97,9 +97,10 @@ end
 
 local function walk(self, prefix, field, out, seen)
   for _, entry in ipairs(self[field]) do
-    if not seen[entry.tensor.id] then
-      seen[entry.tensor.id] = true
-      out[#out + 1] = { name = prefix .. entry.name, tensor = entry.tensor }
+    local now = rawget(self, entry.name) -- it may have been set again since, as in tying weights
+    if tensor.is(now) and not seen[now.id] then
+      seen[now.id] = true
+      out[#out + 1] = { name = prefix .. entry.name, tensor = now }
     end
   end
   for _, child in ipairs(self._children) do

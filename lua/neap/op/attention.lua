@@ -1,6 +1,10 @@
 -- attention(qkv, heads, causal): packed queries, keys, values (B, T, 3C) -> (B, T, C), scaled by
 -- 1 / sqrt(C / heads); causal unless false. Blockwise: never holds T x T. Saves qkv, the output,
 -- log-sum-exp.
-local run = require("neap.op.apply").bind1("attention")
+local apply = require("neap.op.apply")
+local run = apply.bind1("attention")
 
-return function(qkv, heads, causal) return run(qkv, heads, causal == false and 0 or 1) end
+return function(qkv, heads, causal)
+  if type(heads or 0) ~= "number" then apply.number("attention", "the number of heads", heads) end
+  return run(qkv, heads, causal == false and 0 or 1)
+end

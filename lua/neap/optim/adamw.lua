@@ -1,5 +1,6 @@
 -- AdamW (Loshchilov & Hutter 2019): decoupled weight decay, on matrices only.
 local ffi_neap = require("neap.ffi")
+local fail = require("neap.fail")
 local state = require("neap.optim.state")
 local C, check = ffi_neap.C, ffi_neap.check
 
@@ -16,6 +17,12 @@ local defaults = { betas = { 0.9, 0.999 }, eps = 1e-8, weight_decay = 0.01 }
 ---@return neap.AdamW
 local function new(parameters, options)
   local o = state.options("AdamW", options, defaults)
+  for i = 1, 2 do
+    local beta = o.betas[i]
+    if type(beta) ~= "number" or not (beta >= 0 and beta < 1) or #o.betas ~= 2 then
+      fail.usage("AdamW: betas must be two numbers of at least 0 and below 1")
+    end
+  end
   local self = setmetatable({ steps = 0, options = o, entries = {} }, AdamW)
   for i, p in ipairs(parameters) do
     self.entries[i] = {

@@ -64,7 +64,9 @@ end
 
 ---@return number
 function GradNorm:measure()
-  check(C.neap_global_norm(self.n, self.ids, self.out))
+  local code = C.neap_global_norm(self.n, self.ids, self.out)
+  if memory.make_room(code) then code = C.neap_global_norm(self.n, self.ids, self.out) end
+  check(code)
   return self.out[0]
 end
 

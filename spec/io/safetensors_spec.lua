@@ -1,0 +1,202 @@
+-- Writing and reading safetensors files that are right.
+local failure_of = require("spec.support.failure_of")
+local make = require("spec.support.safetensors")
+local neap = require("neap")
+local safetensors = require("neap.safetensors")
+local script = require("spec.support.script")
+local ffi_neap = require("neap.ffi")
+local C, ffi = ffi_neap.C, ffi_neap.ffi
+
+describe("a safetensors file", function()
+  local directory, path
+
+  setup(function() neap.device("cpu") end)
+  before_each(function()
+    directory = script.directory()
+    path = directory .. "/state.safetensors"
+  end)
+  after_each(function() script.remove(directory) end)
+
+  -- a tensor of these 32-bit (or 16-bit) patterns
+  local function of_bits(dims, dtype, patterns)
+    local t = neap.empty(dims, { dtype = dtype })
+    local host = ffi.new(dtype == "bf16" and "uint16_t[?]" or "uint32_t[?]", #patterns, patterns)
+    ffi_neap.check(C.neap_tensor_write(t.id, host, ffi.sizeof(host)))
+    return t
+  end
+
+  local function bits(t)
+    if t:dtype() ~= "bf16" then return t:bits() end
+    local host = ffi.new("uint16_t[?]", t:numel())
+    ffi_neap.check(C.neap_tensor_read(t.id, host, ffi.sizeof(host)))
+    local list = {}
+    for i = 1, t:numel() do list[i] = host[i - 1] end
+    return list
+  end
+
+  local function sample()
+    return {
+      { name = "f32", tensor = of_bits({ 2, 4 }, "f32", { 0x7fc00001, 0xffc12345, 0x7f800001,
+        0x7f800000, 0xff800000, 0x80000000, 1, 0x3f800000 }) },
+      { name = "bf16", tensor = of_bits({ 3 }, "bf16", { 0x7fc1, 0x8000, 0x3f80 }) },
+      { name = "i32", tensor = of_bits({ 1, 2, 1 }, "i32", { 0x80000000, 0x7fffffff }) },
+      { name = "scalar", tensor = of_bits({}, "f32", { 0x40490fdb }) },
+      { name = "empty", tensor = neap.empty({ 3, 0, 2 }) },
+      { name = "six", tensor = of_bits({ 1, 1, 1, 1, 1, 2 }, "f32", { 5, 6 }) },
+    }
+  end
+
+  it("gives back every bit, shape and dtype, and the order", function()
+    local list = sample()
+    safetensors.save(path, list, { format = "neap" })
+    local file = safetensors.open(path)
+    local names = {}
+    for i, item in ipairs(list) do
+      names[i] = item.name
+      assert.same(item.tensor:dims(), file:dims(item.name))
+      assert.equal(item.tensor:dtype(), file:dtype(item.name))
+      local into = neap.empty(item.tensor:dims(), { dtype = item.tensor:dtype() })
+      file:read_into(item.name, into)
+      assert.same(bits(item.tensor), bits(into))
+    end
+    assert.same(names, file:names())
+    assert.same({ format = "neap" }, file:metadata())
+    file:close()
+    make.check_valid(make.read(path), safetensors.open(path))
+  end)
+
+  it("streams tensors larger than its buffer, at every place in it", function()
+    local list = {}
+    for i, n in ipairs({ 262143, 1, 262144, 3, 262145, 700001, 5, 0, 524288 }) do
+      local t = neap.empty({ n })
+      if n > 0 then C.neap_tensor_fill_normal(t.id, 0, 1, 7, i) end
+      list[i] = { name = "t" .. i, tensor = t }
+    end
+    safetensors.save(path, list)
+    local file = safetensors.open(path)
+    for _, item in ipairs(list) do
+      local into = neap.full(item.tensor:dims(), -1)
+      file:read_into(item.name, into)
+      local hex = ffi.new("char[2][33]")
+      for k, t in ipairs({ item.tensor, into }) do
+        C.neap_tensor_hash(1, ffi.new("double[1]", t.id), hex[k - 1])
+      end
+      assert.equal(ffi.string(hex[0]), ffi.string(hex[1]))
+    end
+    file:close()
+  end)
+
+  it("keeps any name and metadata that UTF-8 can write", function()
+    local names = { "", " ", "a\"b\\c/d", "\1\31\n\t\r\8\12", "\127", "é€😀", ("n"):rep(5000),
+      "dtype", "__metadata", "__metadata__ " }
+    local list, metadata = {}, {}
+    for i, name in ipairs(names) do
+      list[i] = { name = name, tensor = neap.tensor({ i }) }
+      metadata[name] = name .. i
+    end
+    metadata.__metadata__ = "a key like any other"
+    safetensors.save(path, list, metadata)
+    local file = safetensors.open(path)
+    assert.same(names, file:names())
+    assert.same(metadata, file:metadata())
+    for i, name in ipairs(names) do
+      local into = neap.zeros({ 1 })
+      file:read_into(name, into)
+      assert.equal(i, into:item())
+    end
+    file:close()
+    make.check_valid(make.read(path), safetensors.open(path))
+  end)
+
+  it("is the same bytes for the same contents, its header padded to 8", function()
+    local metadata = {}
+    for i = 1, 50 do metadata["key " .. i] = tostring(i) end
+    safetensors.save(path, sample(), metadata)
+    safetensors.save(path .. "2", sample(), metadata)
+    local bytes = make.read(path)
+    assert.equal(bytes, make.read(path .. "2"))
+    assert.equal(0, bytes:byte(1) % 8)
+    safetensors.save(path, {})
+    assert.equal(make.length(8) .. "{}      ", make.read(path))
+    assert.same({}, safetensors.open(path):names())
+  end)
+
+  it("may have its entries in any order and white space between them", function()
+    local e = make.entry
+    make.write(path, make.file("{\n\t" .. table.concat({ e("c", "I32", "[ 1 ]", "[ 12 , 16 ]"),
+      e("e", "F32", "[0]", "[4,4]"), e("a", "I32", "[]", "[0,4]"), e("z", "F32", "[0]", "[16,16]"),
+      e("b", "I32", "[2]", "[4,12]") }, " ,\r\n") .. " }  ", "aaaabbbbBBBBcccc"))
+    local file = safetensors.open(path)
+    assert.same({ "c", "e", "a", "z", "b" }, file:names())
+    local into = neap.zeros({ 2 }, { dtype = "i32" })
+    file:read_into("b", into)
+    assert.same({ 0x62626262, 0x42424242 }, into:bits())
+    file:close()
+  end)
+
+  it("lists tensors it cannot read", function()
+    make.write(path, make.file("{" .. make.entry("x", "F64", "[2]", "[0,16]") .. ","
+      .. make.entry("q", "F4", "[2,3]", "[16,19]") .. "}", 19))
+    local file = safetensors.open(path)
+    assert.equal("F64", file:dtype("x"))
+    assert.equal("F4", file:dtype("q"))
+    assert.same({ 2, 3 }, file:dims("q"))
+    assert.equal(C.NEAP_ERR_UNSUPPORTED, C.neap_safetensors_dtype(file.handle, 0))
+    assert.equal(19 - 16, C.neap_safetensors_bytes(file.handle, 1))
+    local into = neap.full({ 2 }, 5)
+    local message = failure_of("dtype", file.read_into, file, "x", into)
+    assert.equal(string.format("tensor 'x' of '%s' has dtype F64, expected F32", path), message)
+    assert.same({ 5, 5 }, into:table())
+    file:close()
+  end)
+
+  it("refuses another shape, dtype or name, and leaves the tensor as it was", function()
+    safetensors.save(path, { { name = "w", tensor = neap.tensor({ 1, 2, 3, 4, 5, 6 }, { 2, 3 }) } })
+    local file = safetensors.open(path)
+    local into = neap.full({ 3, 2 }, 9)
+    assert.equal(string.format("tensor 'w' of '%s' has shape (2, 3), expected (3, 2)", path),
+      failure_of("shape mismatch", file.read_into, file, "w", into))
+    failure_of("shape mismatch", file.read_into, file, "w", neap.zeros({ 6 }))
+    failure_of("shape mismatch", file.read_into, file, "w", neap.zeros({ 2, 3, 1 }))
+    failure_of("dtype", file.read_into, file, "w", neap.zeros({ 2, 3 }, { dtype = "i32" }))
+    assert.is_truthy(failure_of("not found", file.read_into, file, "v", into):find("'v'", 1, true))
+    failure_of("invalid argument", file.read_into, file, "w", 5)
+    failure_of("stale handle", function()
+      local gone = neap.zeros({ 2, 3 })
+      gone:free()
+      file:read_into("w", gone)
+    end)
+    assert.same({ 9, 9, 9, 9, 9, 9 }, into:table())
+    assert.is_true(file:has("w"))
+    assert.is_false(file:has("v"))
+    file:close()
+  end)
+
+  it("is refused to be read after close, and to be closed twice is harmless", function()
+    safetensors.save(path, sample())
+    local file = safetensors.open(path)
+    file:close()
+    file:close()
+    for _, method in ipairs({ "names", "metadata", "dims", "dtype", "read_into", "has" }) do
+      assert.is_truthy(failure_of("wrong state", file[method], file, "f32"):find(path, 1, true))
+    end
+  end)
+
+  it("gives its descriptor back when nobody refers to it", function()
+    safetensors.save(path, sample())
+    collectgarbage()
+    local before = make.n_descriptors()
+    for _ = 1, 20 do safetensors.open(path) end
+    collectgarbage()
+    assert.equal(before, make.n_descriptors())
+  end)
+
+  it("keeps what it had open when it is written anew", function()
+    safetensors.save(path, { { name = "a", tensor = neap.tensor({ 1 }) } })
+    local old, into = safetensors.open(path), neap.zeros({ 1 })
+    safetensors.save(path, { { name = "a", tensor = neap.tensor({ 2 }) } })
+    old:read_into("a", into)
+    assert.equal(1, into:item())
+    old:close()
+  end)
+end)
