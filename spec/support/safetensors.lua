@@ -29,6 +29,8 @@ function M.entry(name, dtype, shape, offsets)
 end
 
 function M.write(path, contents)
+  -- some file systems flush a file that is cut and written again, which is slow
+  os.remove(path)
   local file = assert(io.open(path, "wb"))
   file:write(contents)
   file:close()
