@@ -122,7 +122,7 @@ function M.from(numbers, dims, options)
   local host = ffi.new(is_int and "int32_t[?]" or "float[?]", math.max(n, 1))
   for i = 1, n do
     local x = numbers[i]
-    if type(x) ~= "number" or (is_int and not (x % 1 == 0 and math.abs(x) < 2147483648)) then
+    if type(x) ~= "number" or (is_int and not (x % 1 == 0 and x >= -2147483648 and x < 2147483648)) then
       tensor:free()
       fail.raise("invalid argument", string.format("tensor: element %d is %s, expected %s", i,
         tostring(x), is_int and "a whole number of 32 bits" or "a number"))

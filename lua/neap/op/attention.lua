@@ -5,6 +5,6 @@ local apply = require("neap.op.apply")
 local run = apply.bind1("attention")
 
 return function(qkv, heads, causal)
-  if type(heads or 0) ~= "number" then apply.number("attention", "the number of heads", heads) end
+  if type(heads) ~= "number" then apply.number("attention", "the number of heads", heads) end
   return run(qkv, heads, causal == false and 0 or 1)
 end
