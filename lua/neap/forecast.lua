@@ -130,6 +130,7 @@ function Forecast:policies(in_use)
     if a.prediction.peak_bytes ~= b.prediction.peak_bytes then
       return a.prediction.peak_bytes > b.prediction.peak_bytes
     end
+    if a.extra_cost ~= b.extra_cost then return a.extra_cost > b.extra_cost end
     return a.spec < b.spec
   end)
   return rows
