@@ -73,6 +73,34 @@ describe("safetensors", function()
     assert.is_true(n >= 30, n)
   end)
 
+  it("leave nothing behind when there is no handle for a piece of a large tensor", function()
+    local large = neap.full({ 600000 }, 7)
+    local into = neap.full({ 600000 }, 5)
+    safetensors.save(path, { { name = "large", tensor = large } })
+    local file, before = safetensors.open(path), make.read(path)
+    local calls = {
+      function() safetensors.save(path, { { name = "other", tensor = large } }) end,
+      function() file:read_into("large", into) end,
+    }
+    for _, call in ipairs(calls) do
+      local handles = {}
+      C.neap_memory_fail(1, -1)
+      while true do
+        local ok, handle = pcall(large.detach, large)
+        if not ok then break end
+        handles[#handles + 1] = handle
+      end
+      assert.is_true(fail_each(false, call, function()
+        assert.equal(before, make.read(path))
+        assert.same({ "state" }, make.listing(directory .. "/data"))
+      end) >= 2)
+      for _, handle in ipairs(handles) do handle:free() end
+      safetensors.save(path, { { name = "large", tensor = large } })
+    end
+    assert.equal(7, into:table()[600000])
+    file:close()
+  end)
+
   it("keep the old file when no more bytes can be written", function()
     safetensors.save(path, { { name = "a", tensor = neap.tensor({ 1 }) } })
     local before = make.read(path)

@@ -8,9 +8,12 @@ local ffi_neap = require("neap.ffi")
 local C, ffi = ffi_neap.C, ffi_neap.ffi
 
 describe("a safetensors file", function()
-  local directory, path
+  local directory, path, null
 
-  setup(function() neap.device("cpu") end)
+  setup(function()
+    null = neap.device("null")
+    neap.device("cpu")
+  end)
   before_each(function()
     directory = script.directory()
     path = directory .. "/state.safetensors"
@@ -106,6 +109,50 @@ describe("a safetensors file", function()
     end
     file:close()
     make.check_valid(make.read(path), safetensors.open(path))
+  end)
+
+  it("may write its strings with any escape", function()
+    local text = [["\"\\\/\b\f\n\r\t\u0041\u00e9\u20AC\uD83D\ude00\uFFFF\udbff\udfff~"]]
+    make.write(path, make.file('{"__metadata__":{' .. text .. ":" .. text .. "}}"))
+    local file = safetensors.open(path)
+    local plain = '"\\/\8\12\n\r\tAé€😀\239\191\191\244\143\191\191~'
+    assert.same({ [plain] = plain }, file:metadata())
+    file:close()
+  end)
+
+  it("may have a header larger than the buffer it is written through", function()
+    local list, metadata = {}, { long = ("é\1"):rep(1e6), k = "v" }
+    for i = 1, 20000 do list[i] = { name = "t" .. i, tensor = neap.full({ 1 }, i) } end
+    safetensors.save(path, list, metadata)
+    local file, into = safetensors.open(path), neap.zeros({ 1 })
+    assert.same(metadata, file:metadata())
+    for i = 1, 20000, 1111 do
+      file:read_into("t" .. i, into)
+      assert.equal(i, into:item())
+    end
+    file:close()
+    for _, item in ipairs(list) do item.tensor:free() end
+  end)
+
+  it("of tensors on the null device holds zeros", function()
+    local t = neap.full({ 2, 3 }, 7, { device = null })
+    safetensors.save(path, { { name = "a", tensor = t } })
+    local file, into = safetensors.open(path), neap.full({ 2, 3 }, 1)
+    file:read_into("a", into)
+    file:read_into("a", t)
+    assert.same({ 0, 0, 0, 0, 0, 0 }, into:table())
+    file:close()
+    t:free()
+  end)
+
+  it("is not begun when its data is too large for the format", function()
+    local t = neap.empty({ 2 ^ 51 }, { device = null })
+    local huge = neap.empty({ 2 ^ 52 }, { device = null })
+    failure_of("size overflow", safetensors.save, path, { { name = "a", tensor = t },
+      { name = "b", tensor = huge } })
+    assert.same({}, make.listing(directory))
+    t:free()
+    huge:free()
   end)
 
   it("is the same bytes for the same contents, its header padded to 8", function()
