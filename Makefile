@@ -3,6 +3,7 @@
 #: make train       install what is missing, build, train the small model (ARGS="--steps 100")
 #: make test        install what is missing, build, run the specs (SPEC=spec/x_spec.lua ARGS=...)
 #: make test-long   the same under sanitizers, and longer
+#: make valgrind    a short training run under valgrind
 #: make bench       the benchmarks in spec/bench
 #: make lint        formatting and static checks of C and Lua
 #: make setup       install what train and test need (apt-get; sudo where needed)
@@ -133,7 +134,7 @@ Q := $(if $(V),,@)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all train setup test test-long bench lint install uninstall clean help FORCE
+.PHONY: all train setup test test-long valgrind bench lint install uninstall clean help FORCE
 
 all: $(LIB) $(CDEF)
 
@@ -189,6 +190,14 @@ test: all
 # the long checks: the same specs under sanitizers, told by NEAP_LONG to take their time
 test-long: all
 	@NEAP_LONG=1 $(RUN_SPECS) $(ARGS) $(SPEC)
+
+# memory errors and leaks of a short training run (apt install valgrind). Where valgrind does not know
+# this processor's instructions: make PORTABLE=1 valgrind
+valgrind: all
+	@command -v valgrind >/dev/null || { echo "neap: valgrind is missing; apt install valgrind" >&2; exit 1; }
+	NEAP_LIBRARY=$(abspath $(LIB)) valgrind --quiet --error-exitcode=9 --leak-check=full \
+	  --show-leak-kinds=definite --errors-for-leak-kinds=definite $(LUAJIT) -joff examples/train.lua --steps 2 --threads 1 \
+	  --set n_layer=2 --set width=32 --set context=16 --set final_eval_batches=1 --out $(BUILD)/valgrind-run$$$$
 
 BENCHES = $(sort $(wildcard spec/bench/*.lua))
 bench: all

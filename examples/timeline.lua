@@ -2,7 +2,8 @@
 -- luajit examples/timeline.lua CONFIG.lua POLICY... > timeline.svg
 local here = arg[0]:match("^(.*)/[^/]*$") or "."
 package.path = table.concat({ here .. "/../lua/?.lua", here .. "/../lua/?/init.lua",
-  here .. "/../build/?.lua", package.path }, ";")
+  here .. "/../build/?.lua", here .. "/../../lua/5.1/?.lua",
+  here .. "/../../lua/5.1/?/init.lua", package.path }, ";")
 local cli = require("neap.cli")
 local config_module = require("neap.config")
 local data_module = require("neap.data")

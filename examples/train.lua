@@ -7,8 +7,10 @@ if link then
   link:close()
 end
 local root = here .. "/.."
+-- a checkout, or an installed tree: share/neap/examples beside share/lua/5.1
 package.path = table.concat({ root .. "/lua/?.lua", root .. "/lua/?/init.lua",
-  root .. "/build/?.lua", package.path }, ";")
+  root .. "/build/?.lua", root .. "/../lua/5.1/?.lua", root .. "/../lua/5.1/?/init.lua",
+  package.path }, ";")
 
 local cli = require("neap.cli")
 

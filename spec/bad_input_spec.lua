@@ -28,7 +28,7 @@ describe("train.lua given", function()
     { "a budget that is no size", { "--budget", "12 bananas" }, 2, "12 bananas" },
     { "every_n:0", { "--checkpoint", "every_n:0" }, 2, "none" },
     { "every_n:-1", { "--checkpoint", "every_n:-1" }, 2, "every_n:%-1" },
-    { "more segments than stages", { "--checkpoint", "segments:99" }, 2, "1%.%.8" },
+    { "more segments than stages", { "--checkpoint", "segments:99" }, 2, "1%.%.6" },
     { "segments:0", { "--checkpoint", "segments:0" }, 2, "segments:0" },
     { "segments:-1", { "--checkpoint", "segments:-1" }, 2, "segments:%-1" },
     { "segments:2.5", { "--checkpoint", "segments:2.5" }, 2, "segments:2%.5" },
@@ -59,6 +59,49 @@ describe("train.lua given", function()
       assert.is_nil(io.open(directory .. "/runs"))
     end)
   end
+
+  it("a directory that cannot be made says so and exits 1", function()
+    local file = script.write(directory .. "/file", "in the way")
+    local run = script.run("examples/train.lua", { "--data", data, "--steps", "1", "--out",
+      file .. "/run" }, directory)
+    assert.equal(1, run.status)
+    local sentence = run.err:gsub("^device [^\n]*\n", "")
+    assert.matches("^train%.lua: cannot make the directory '[^\n]*/file[^\n]*\n$", sentence)
+  end)
+
+  it("a disk that fills up while it saves says so, exits 1 and leaves no torn state", function()
+    local mount = directory .. "/small"
+    os.execute("mkdir -p " .. mount)
+    if os.execute("mount -t tmpfs -o size=2M none " .. mount .. " 2>/dev/null") ~= 0 then
+      pending("a small file system can only be mounted by root")
+      return
+    end
+    local run = script.run("examples/train.lua", { "--data", data, "--steps", "2", "--out",
+      mount .. "/run", "--set", "context=32" }, directory)
+    local pipe = io.popen("ls -A " .. mount .. "/run")
+    local names = pipe:read("*a")
+    pipe:close()
+    os.execute("umount " .. mount)
+    assert.equal(1, run.status)
+    assert.matches("No space left on device", run.err)
+    assert.not_matches("safetensors", names)
+    assert.not_matches("tmp", names)
+  end)
+
+  it("a state that was cut off is refused on --resume", function()
+    local words = { "--data", data, "--steps", "1", "--out", "cut", "--set", "context=32", "--set",
+      "width=32", "--set", "n_layer=2" }
+    assert.equal(0, script.run("examples/train.lua", words, directory).status)
+    local path = directory .. "/cut/state-00000001.safetensors"
+    for _, bytes in ipairs({ 0, 7, 100, 5000 }) do
+      os.execute(string.format("truncate -s %d %s", bytes, path))
+      words[#words + 1] = "--resume"
+      local run = script.run("examples/train.lua", words, directory)
+      assert.equal(1, run.status)
+      assert.matches("state%-00000001%.safetensors", run.err)
+      assert.not_matches("traceback", run.err)
+    end
+  end)
 
   it("nothing wrong, works from another directory and through a link", function()
     os.execute(string.format("ln -s '%s/examples/train.lua' '%s/link.lua'", script.root(),
