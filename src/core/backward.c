@@ -231,7 +231,9 @@ static int has_grad(const walk *w) {
 int neap__walk(neap__tape *tape) {
   tape->walking = 1;
   while (tape->n_nodes > 0) {
-    walk w = {.tape = tape, .node = &tape->nodes[tape->n_nodes - 1]};
+    walk w; /* large: only what is used is set */
+    w.tape = tape;
+    w.node = &tape->nodes[tape->n_nodes - 1];
     w.in = &tape->values[w.node->first];
     w.out = w.in + w.node->n_inputs;
     if (!w.node->served && has_grad(&w)) {
