@@ -19,9 +19,16 @@ local KEEP_LAST = 3
 local RunDirectory = {}
 RunDirectory.__index = RunDirectory
 
+-- what a process that was killed while it wrote left behind; the lock is ours, so nobody writes now
+local function sweep(path)
+  for name in lfs.dir(path) do
+    if name:find("%.tmp%-%d+$") then os.remove(path .. "/" .. name) end
+  end
+end
+
 local function lock(path)
   local ok, err = pcall(check, C.neap_file_lock(path .. "/.lock"))
-  if ok then return end
+  if ok then return sweep(path) end
   if fail.is(err, "wrong state") then
     fail.raise("failure", string.format("run directory '%s' is in use by another process", path))
   end

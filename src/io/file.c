@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/host.h"
 #include "io/file.h"
 
 static int io_error(const char *what, const char *path) {
@@ -104,7 +105,11 @@ int neap__new_file_begin(neap__new_file *made, const char *path) {
     return io_error("replace", made->temp);
   }
   made->file = neap__file_open(made->temp, O_WRONLY | O_CREAT | O_EXCL);
-  return made->file < 0 ? io_error("create", made->temp) : NEAP_OK;
+  if (made->file < 0) {
+    return io_error("create", made->temp);
+  }
+  neap__signal_temp(made->temp);
+  return NEAP_OK;
 }
 
 int neap__new_file_write(neap__new_file *made, const void *data, size_t bytes) {
@@ -122,6 +127,9 @@ int neap__new_file_commit(neap__new_file *made) {
   }
   if (failure != 0) {
     unlink(made->temp);
+  }
+  neap__signal_temp(NULL);
+  if (failure != 0) {
     errno = failure;
     return io_error("write", made->path);
   }
@@ -135,6 +143,7 @@ void neap__new_file_abandon(neap__new_file *made) {
   if (made->file >= 0) {
     neap__file_close(made->file);
     unlink(made->temp);
+    neap__signal_temp(NULL);
     made->file = -1;
   }
 }
