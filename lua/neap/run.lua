@@ -37,6 +37,8 @@ end
 function Run:save(path)
   local t, notes = self.trainer, M.notes(self.trainer)
   if self.best_loss then notes.best_loss = string.format("%.17g", self.best_loss) end
+  notes.train_loss = string.format("%.17g", t.loss)
+  notes.grad_norm = string.format("%.17g", t.grad_norm)
   state.save(path, { model = t.model, optimizer = t.optimizer, notes = notes,
     counts = { step = t.step, position = t.position, seed = t.config.seed } })
 end
@@ -58,6 +60,7 @@ function Run:load(path)
   local t = self.trainer
   local counts, metadata = state.load(path, { model = t.model, optimizer = t.optimizer })
   t.step, t.position = counts.step, counts.position
+  t.loss, t.grad_norm = tonumber(metadata.train_loss), tonumber(metadata.grad_norm)
   self.best_loss, self.saved_step = tonumber(metadata.best_loss), counts.step
   self.directory:rewind(counts.step)
   local now, remarks = M.notes(t), {}
@@ -75,6 +78,7 @@ end
 local function validate(self, n_batches, is_last)
   local t = self.trainer
   local loss = t:validate(n_batches)
+  if not loss then return end
   self.directory:validation({ step = t.step, val_loss = loss })
   self.say(string.format("step %d/%d val_loss %.4f (%d batches)", t.step, t.config.steps, loss,
     n_batches))

@@ -180,14 +180,16 @@ function Trainer:train_step()
   }
 end
 
---- Mean loss over validation batches of a chunk of items, always the same ones.
+--- Mean loss over validation batches of a chunk of items, always the same ones; nil when a signal
+--- came in between.
 ---@param n_batches integer
----@return number
+---@return number|nil
 function Trainer:validate(n_batches)
   check(C.neap_memory_restart(self.device.id, C.NEAP_METER_STEP))
   self.model:eval()
   local sum = 0
   for b = 0, n_batches - 1 do
+    if C.neap_signal_pending() ~= 0 then break end
     sum = sum + scope.run(function()
       local batch = self:upload(self.chunk, self.data.validation_batch, b * self.chunk)
       return self.executor:evaluate(batch):item()
@@ -195,7 +197,7 @@ function Trainer:validate(n_batches)
   end
   self.model:train()
   self.eval_peak = math.max(self.eval_peak, C.neap_memory_peak(self.device.id, C.NEAP_METER_STEP))
-  return sum / n_batches
+  return C.neap_signal_pending() == 0 and sum / n_batches or nil
 end
 
 --- XXH3 of parameters, buffers and optimizer state.
@@ -243,9 +245,11 @@ function Trainer:fill(report)
   report.threads, report.parameters = C.neap_threads_get(), self.forecast.n_parameters
   report.predicted_peak_bytes = self.prediction.peak_bytes
   report.steps = self.step
-  if self.step > 0 then
+  if self.loss and self.grad_norm then -- of the last step, perhaps of the run that was resumed
     report.train_loss, report.loss_bits = self.loss, M.bits(self.loss)
     report.grad_norm, report.grad_norm_bits = self.grad_norm, M.bits(self.grad_norm)
+  end
+  if #self.seconds > 0 then
     report.measured_peak_bytes = self.measured_peak
     report.activation_peak_bytes = self.activation_peak
     report.eval_peak_bytes = self.eval_peak
