@@ -1,6 +1,7 @@
 -- Recording and walking back. Ops record on the selected tape; outside of regions that is the
 -- ambient one.
 local ffi_neap = require("neap.ffi")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local memory = require("neap.memory")
 local tensor = require("neap.tensor")
@@ -48,10 +49,10 @@ local function serve_scoped(tape, node)
 end
 
 -- step: one call into the library that walks until it is done, fails, or meets a Lua op
-local function walk(step, argument, tape)
+local function walk(step, about, tape)
   local retried = false
   while true do
-    local code = step(argument)
+    local code = step(about)
     if code == 0 then return end
     if code > 0 then
       serve_scoped(tape, code - 1)
@@ -89,6 +90,7 @@ end
 
 --- Runs fn(...) without recording.
 function M.no_grad(fn, ...)
+  argument.fn(fn, "no_grad: its argument")
   local before = check(C.neap_tape_select(0))
   return restore(before, pcall(fn, ...))
 end

@@ -1,5 +1,6 @@
 -- Devices: opening one makes it the default of the tensors and modules made afterwards.
 local ffi_neap = require("neap.ffi")
+local argument = require("neap.argument")
 local bytes = require("neap.bytes")
 local fail = require("neap.fail")
 local memory = require("neap.memory")
@@ -31,6 +32,7 @@ end
 --- Whether device memory of all tags is limited, and to what (nil: no limit).
 ---@param limit number|string|nil  bytes, "512MiB" or "80%" of the available memory
 function Device:set_budget(limit)
+  argument.self(self, Device, "device:set_budget")
   local amount = -1
   if limit ~= nil then
     local available = C.neap_memory_available(self.id)
@@ -44,44 +46,53 @@ end
 
 --- Counted memory of the device; see neap.memory.
 function Device:memory()
+  argument.self(self, Device, "device:memory")
   return memory.stats(self.id)
 end
 
 --- Restarts a high-water mark: "run", "step", "action" or "work".
 function Device:restart_peak(meter)
+  argument.self(self, Device, "device:restart_peak")
   local meters = { run = C.NEAP_METER_RUN, step = C.NEAP_METER_STEP,
     action = C.NEAP_METER_ACTION, work = C.NEAP_METER_WORK }
-  if not meters[meter] then
-    fail.usage(fail.unknown("meter", meter, { "run", "step", "action", "work" }))
+  if type(meter) ~= "string" or not meters[meter] then
+    fail.usage("device: %s", fail.unknown("meter", argument.word(meter),
+      { "run", "step", "action", "work" }))
   end
   check(C.neap_memory_restart(self.id, meters[meter]))
 end
 
 --- Gives cached free memory back to the system.
 function Device:trim()
+  argument.self(self, Device, "device:trim")
   check(C.neap_memory_trim(self.id))
 end
 
 --- Whether kernels run here (not on null).
 function Device:computes()
+  argument.self(self, Device, "device:computes")
   return C.neap_device_computes(self.id) == 1
 end
 
 --- Closes the device; an error while tensors on it are alive.
 function Device:close()
+  argument.self(self, Device, "device:close")
   check(C.neap_device_close(self.id))
   if shared[self.name] == self then shared[self.name] = nil end
   if current == self then current = nil end
 end
 
 local function open(name, options)
-  local size = bytes.parse(options.size or 0)
-  if not size then
-    fail.usage("device: size '%s' is not a number of bytes", tostring(options.size))
+  local size = 0
+  if options.size ~= nil then
+    size = bytes.parse(options.size)
+    if not size then
+      fail.usage("device: size must be a number of bytes, found %s", argument.shown(options.size))
+    end
   end
   check(C.neap_device_open(name, size, id_out))
   local device = setmetatable({ id = id_out[0], name = name }, Device)
-  if options.budget then
+  if options.budget ~= nil then
     local ok, err = pcall(device.set_budget, device, options.budget)
     if not ok then
       C.neap_device_close(device.id)
@@ -98,12 +109,7 @@ local option_names = { "budget", "size" }
 ---@param options? { budget?: number|string, size?: number|string }
 ---@return neap.Device
 function M.open(name, options)
-  options = options or {}
-  for key in pairs(options) do
-    if key ~= "budget" and key ~= "size" then
-      fail.usage("device: %s", fail.unknown("option", key, option_names))
-    end
-  end
+  options = argument.options(options, "device", option_names)
   local reason = "asked for"
   if name == "auto" or name == nil then
     name, reason = "cpu", "auto: no CUDA backend is built, so the CPU"
@@ -117,7 +123,7 @@ function M.open(name, options)
         .. "use auto, cpu or null", name))
     end
     names[#names + 1] = "auto"
-    fail.usage("device: %s", fail.unknown("device", name, names))
+    fail.usage("device: %s", fail.unknown("device", argument.word(name), names))
   end
   local device
   if next(options) == nil then
@@ -137,15 +143,27 @@ function M.current()
   return current or M.open("cpu")
 end
 
+--- An open device, or a usage error that begins with who.
+---@return neap.Device
+function M.checked(device, who)
+  if getmetatable(device) ~= Device then
+    fail.usage("%s must be what neap.device gave, found %s", who, argument.shown(device))
+  end
+  check(C.neap_device_computes(device.id))
+  return device
+end
+
 --- Makes an open device the default.
 ---@param device neap.Device
 function M.make_current(device)
-  current = device
+  current = M.checked(device, "device")
 end
 
 --- Runs fn with another default device.
 ---@param device neap.Device
 function M.with(device, fn, ...)
+  M.checked(device, "with_device: the device")
+  argument.fn(fn, "with_device: its second argument")
   local before = current
   current = device
   local function finish(ok, ...)

@@ -1,6 +1,7 @@
 -- Where random numbers are drawn: a key and a position, set by whoever drives; ops count their own
 -- calls.
 local ffi_neap = require("neap.ffi")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local C, ffi, check = ffi_neap.C, ffi_neap.ffi, ffi_neap.check
 
@@ -8,15 +9,18 @@ local M = {}
 
 local state = ffi.new("neap_rng_state")
 local names = { "seed", "step", "item", "n_items", "stage", "call" }
-local known = {}
-for _, name in ipairs(names) do known[name] = true end
 
 --- Sets the position: what is not named becomes 0 (seed: 1).
 ---@param position { seed?: number, step?: number, item?: number, n_items?: number,
 ---  stage?: number, call?: number }
 function M.set(position)
-  for name in pairs(position) do
-    if not known[name] then fail.usage("rng: %s", fail.unknown("key", name, names)) end
+  argument.options(argument.table(position, "rng: the position"), "rng", names, "key")
+  for i = 1, #names do
+    local value = position[names[i]]
+    if value ~= nil and type(value) ~= "number" then
+      fail.raise("invalid argument", string.format("rng: %s must be a number, found %s", names[i],
+        argument.shown(value)))
+    end
   end
   state.seed = position.seed or 1
   state.step = position.step or 0

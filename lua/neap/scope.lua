@@ -1,5 +1,6 @@
 -- Scopes: tensors made inside are freed at the end, except those that are returned.
 local ffi_neap = require("neap.ffi")
+local argument = require("neap.argument")
 local C, ffi, check = ffi_neap.C, ffi_neap.ffi, ffi_neap.check
 
 local M = {
@@ -68,6 +69,7 @@ end
 --- Runs fn(...); frees every tensor made inside except what it returns, also inside plain tables.
 --- After an error everything made inside is freed and the error goes on.
 function M.run(fn, ...)
+  if type(fn) ~= "function" then argument.fn(fn, "scope: its argument") end
   local depth = check(C.neap_scope_begin())
   M.depth = depth
   return finish(depth, pcall(inside, depth, fn, ...))

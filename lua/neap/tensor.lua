@@ -1,5 +1,6 @@
 -- Tensors: handles of device memory with methods. Row-major; dimensions count from 1.
 local ffi_neap = require("neap.ffi")
+local argument = require("neap.argument")
 local device_module = require("neap.device")
 local fail = require("neap.fail")
 local memory = require("neap.memory")
@@ -55,10 +56,10 @@ function M.dims_to_buffer(dims, who)
       MAX_DIMS, n))
   end
   for i = 1, n do
-    local d = tonumber(dims[i])
-    if d == nil then
+    local d = dims[i]
+    if type(d) ~= "number" then
       fail.raise("shape mismatch", string.format("%s: dimension %d is %s, expected a whole number",
-        who, i, tostring(dims[i])))
+        who, i, argument.shown(d)))
     end
     dims_buffer[i - 1] = d
   end
@@ -66,9 +67,10 @@ function M.dims_to_buffer(dims, who)
 end
 
 local function dtype_of(name)
-  local dtype = DTYPES[name or "f32"]
+  if name == nil then return C.NEAP_F32 end
+  local dtype = type(name) == "string" and DTYPES[name]
   if not dtype then
-    fail.usage("tensor: %s", fail.unknown("dtype", name, { "f32", "bf16", "i32" }))
+    fail.usage("tensor: %s", fail.unknown("dtype", argument.word(name), { "f32", "bf16", "i32" }))
   end
   return dtype
 end
@@ -80,23 +82,36 @@ local option_names = { "dtype", "requires_grad", "device", "tag" }
 ---@param options? { dtype?: string, requires_grad?: boolean, device?: neap.Device, tag?: integer }
 ---@return neap.Tensor
 function M.empty(dims, options)
-  options = options or {}
-  for key in pairs(options) do
-    if key ~= "dtype" and key ~= "requires_grad" and key ~= "device" and key ~= "tag" then
-      fail.usage("tensor: %s", fail.unknown("option", key, option_names))
-    end
-  end
+  options = argument.options(options, "tensor", option_names)
   local n, buffer = M.dims_to_buffer(dims, "tensor")
-  local device = options.device or device_module.current()
-  local dtype = dtype_of(options.dtype)
-  local id = C.neap_tensor_new(device.id, dtype, n, buffer, options.tag or -1)
+  local device = options.device
+  if device == nil then device = device_module.current() end
+  device_module.checked(device, "tensor: device")
+  local dtype, tag = dtype_of(options.dtype), -1
+  local is_leaf = argument.flag(options.requires_grad, "tensor: requires_grad", false)
+  if options.tag ~= nil then
+    tag = argument.whole(options.tag, "tensor: tag", 0, 2 ^ 31 - 1)
+  end
+  local id = C.neap_tensor_new(device.id, dtype, n, buffer, tag)
   if id < 0 and memory.make_room(id) then
     M.dims_to_buffer(dims, "tensor")
-    id = C.neap_tensor_new(device.id, dtype, n, buffer, options.tag or -1)
+    id = C.neap_tensor_new(device.id, dtype, n, buffer, tag)
   end
   local tensor = wrap(id)
-  if options.requires_grad then check(C.neap_tensor_requires_grad(tensor.id, 1)) end
+  if is_leaf then
+    local code = C.neap_tensor_requires_grad(tensor.id, 1)
+    if code < 0 then
+      C.neap_tensor_free(tensor.id)
+      check(code)
+    end
+  end
   return tensor
+end
+
+--- An f32 tensor with undefined contents on the device of that id.
+function M.on(device, dims)
+  local n, buffer = M.dims_to_buffer(dims, "tensor")
+  return wrap(C.neap_tensor_new(device, C.NEAP_F32, n, buffer, -1))
 end
 
 --- Makes a tensor from a flat list of numbers (row-major); dims default to its length.
@@ -107,7 +122,8 @@ function M.from(numbers, dims, options)
   if type(numbers) ~= "table" then
     fail.raise("invalid argument", "tensor: expected a list of numbers, found " .. type(numbers))
   end
-  local tensor = M.empty(dims or { #numbers }, options)
+  if dims == nil then dims = { #numbers } end
+  local tensor = M.empty(dims, options)
   local n = tensor:numel()
   if n ~= #numbers then
     tensor:free()
@@ -122,10 +138,11 @@ function M.from(numbers, dims, options)
   local host = ffi.new(is_int and "int32_t[?]" or "float[?]", math.max(n, 1))
   for i = 1, n do
     local x = numbers[i]
-    if type(x) ~= "number" or (is_int and not (x % 1 == 0 and x >= -2147483648 and x < 2147483648)) then
+    if type(x) ~= "number" or (is_int
+      and not (x % 1 == 0 and x >= -2147483648 and x < 2147483648)) then
       tensor:free()
       fail.raise("invalid argument", string.format("tensor: element %d is %s, expected %s", i,
-        tostring(x), is_int and "a whole number of 32 bits" or "a number"))
+        argument.word(x), is_int and "a whole number of 32 bits" or "a number"))
     end
     host[i - 1] = x
   end
@@ -133,16 +150,33 @@ function M.from(numbers, dims, options)
   return tensor
 end
 
+local function no_value(who, value)
+  fail.raise("invalid argument", string.format("%s: expected a number, found %s", who,
+    argument.shown(value)))
+end
+
 --- Makes a tensor full of one value.
 function M.full(dims, value, options)
+  if type(value) ~= "number" then no_value("full", value) end
   local tensor = M.empty(dims, options)
-  check(C.neap_tensor_fill(tensor.id, value))
+  local code = C.neap_tensor_fill(tensor.id, value)
+  if code < 0 then
+    C.neap_tensor_free(tensor.id)
+    check(code)
+  end
   return tensor
 end
 
 function M.zeros(dims, options) return M.full(dims, 0, options) end
 
+-- x.table() instead of x:table(), or something that is no tensor
+local function no_self(name, value)
+  fail.raise("invalid argument", string.format("%s: expected a tensor (call it with a colon), "
+    .. "found %s", name, argument.shown(value)))
+end
+
 local function host_copy(self, ctype)
+  if not istype(tensor_t, self) then no_self("tensor", self) end
   if self:dtype() == "bf16" then
     fail.raise("dtype", "tensor: the contents of bf16 cannot be read from Lua")
   end
@@ -176,9 +210,13 @@ local one_f32, one_i32 = ffi.new("float[1]"), ffi.new("int32_t[1]")
 --- The only element of a tensor.
 ---@return number
 function Tensor:item()
+  if not istype(tensor_t, self) then no_self("item", self) end
   local n = check(C.neap_tensor_n_elements(self.id))
   if n ~= 1 then
     fail.raise("shape mismatch", string.format("item: expected one element, found %d", n))
+  end
+  if C.neap_tensor_dtype(self.id) == C.NEAP_BF16 then
+    fail.raise("dtype", "item: the contents of bf16 cannot be read from Lua")
   end
   local host = C.neap_tensor_dtype(self.id) == C.NEAP_I32 and one_i32 or one_f32
   check(C.neap_tensor_read(self.id, host, 4))
@@ -187,25 +225,56 @@ end
 
 ---@return integer[]
 function Tensor:dims()
+  if not istype(tensor_t, self) then no_self("dims", self) end
   local out = {}
   for i = 1, check(C.neap_tensor_n_dims(self.id)) do out[i] = C.neap_tensor_dim(self.id, i - 1) end
   return out
 end
 
-function Tensor:numel() return check(C.neap_tensor_n_elements(self.id)) end
-function Tensor:bytes() return check(C.neap_tensor_bytes(self.id)) end
-function Tensor:dtype() return DTYPE_NAMES[check(C.neap_tensor_dtype(self.id))] end
-function Tensor:version() return check(C.neap_tensor_version(self.id)) end
-function Tensor:alive() return C.neap_tensor_alive(self.id) == 1 end
+function Tensor:numel()
+  if not istype(tensor_t, self) then no_self("numel", self) end
+  return check(C.neap_tensor_n_elements(self.id))
+end
+
+function Tensor:bytes()
+  if not istype(tensor_t, self) then no_self("bytes", self) end
+  return check(C.neap_tensor_bytes(self.id))
+end
+
+function Tensor:dtype()
+  if not istype(tensor_t, self) then no_self("dtype", self) end
+  return DTYPE_NAMES[check(C.neap_tensor_dtype(self.id))]
+end
+
+function Tensor:version()
+  if not istype(tensor_t, self) then no_self("version", self) end
+  return check(C.neap_tensor_version(self.id))
+end
+
+function Tensor:alive()
+  if not istype(tensor_t, self) then no_self("alive", self) end
+  return C.neap_tensor_alive(self.id) == 1
+end
 
 --- Frees the tensor; harmless when it was freed before.
-function Tensor:free() C.neap_tensor_free(self.id) end
+function Tensor:free()
+  if not istype(tensor_t, self) then no_self("free", self) end
+  C.neap_tensor_free(self.id)
+end
 
 --- Another handle of the same memory, without history.
-function Tensor:detach() return wrap(C.neap_tensor_detach(self.id)) end
+function Tensor:detach()
+  if not istype(tensor_t, self) then no_self("detach", self) end
+  return wrap(C.neap_tensor_detach(self.id))
+end
 
 --- Makes the tensor a leaf whose gradient is collected (or no longer).
 function Tensor:requires_grad(on)
+  if not istype(tensor_t, self) then no_self("requires_grad", self) end
+  if on ~= nil and type(on) ~= "boolean" then
+    check(C.neap_tensor_dtype(self.id)) -- a stale handle is the worse mistake
+    argument.flag(on, "requires_grad: its argument")
+  end
   check(C.neap_tensor_requires_grad(self.id, on == false and 0 or 1))
   return self
 end
@@ -217,17 +286,27 @@ local function grad_id(id)
 end
 
 --- The gradient of a leaf; owned by it.
-function Tensor:grad() return tensor_t(grad_id(self.id)) end
+function Tensor:grad()
+  if not istype(tensor_t, self) then no_self("grad", self) end
+  return tensor_t(grad_id(self.id))
+end
 
 function Tensor:zero_grad()
+  if not istype(tensor_t, self) then no_self("zero_grad", self) end
   check(C.neap_tensor_fill(grad_id(self.id), 0))
 end
 
 --- Writes one value everywhere, in place.
-function Tensor:fill(value) check(C.neap_tensor_fill(self.id, value)) return self end
+function Tensor:fill(value)
+  if not istype(tensor_t, self) then no_self("fill", self) end
+  if type(value) ~= "number" then no_value("fill", value) end
+  check(C.neap_tensor_fill(self.id, value))
+  return self
+end
 
 --- Copies another tensor's contents into this one, in place.
 function Tensor:copy_from(from)
+  if not istype(tensor_t, self) then no_self("copy_from", self) end
   check(C.neap_tensor_copy(self.id, M.id_of(from, "copy_from")))
   return self
 end

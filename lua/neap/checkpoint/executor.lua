@@ -1,11 +1,13 @@
 -- Runs a plan on a chain: the one executor for every policy. The checkpoint manager is its store:
 -- what was kept or dropped, what was recomputed, and in which order, are on record there.
 local ffi_neap = require("neap.ffi")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local manager_module = require("neap.checkpoint.manager")
 local plan_module = require("neap.checkpoint.plan")
 local profile_module = require("neap.checkpoint.profile")
 local scope = require("neap.scope")
+local stages_module = require("neap.checkpoint.stages")
 local stage_run = require("neap.checkpoint.stage_run")
 local tensor = require("neap.tensor")
 local C, ffi, check = ffi_neap.C, ffi_neap.ffi, ffi_neap.check
@@ -29,13 +31,11 @@ local ALREADY_FED = -1ULL
 ---@param chain neap.Chain
 ---@return neap.Executor
 function M.new(chain)
-  if type(chain) ~= "table" or not rawget(chain, "stages") then
-    fail.usage("executor: expected a Sequential, found %s", type(chain))
-  end
+  stage_run.check_chain(chain, "executor")
   local self = setmetatable({
     chain = chain, n = #chain.stages, ctx = {}, manager = manager_module.new("none"),
     x = {}, n_x = {}, tape = {}, hold = {}, seen = {}, grads = {}, next_grads = {},
-    saved_bytes = {}, costs = {}, forwards = 0, recomputed = 0, loss = 0, weight = 1,
+    saved_bytes = {}, costs = {}, forwards = 0, backwards = 0, recomputed = 0, loss = 0, weight = 1,
   }, Executor)
   for i = 0, self.n do
     self.x[i], self.n_x[i], self.hold[i], self.tape[i] = {}, 0, {}, 0
@@ -47,6 +47,11 @@ end
 --- Tells what stages keep and cost, for the manager's statistics.
 ---@param profile neap.Profile
 function Executor:use_profile(profile)
+  argument.self(self, Executor, "executor:use_profile")
+  local _, n = stages_module.read(profile)
+  if n ~= self.n then
+    fail.usage("the profile is of %d stages, the model has %d", n, self.n)
+  end
   for i = 0, self.n - 1 do
     self.saved_bytes[i] = profile.stages[i + 1].saved_bytes
     self.costs[i] = profile.stages[i + 1].forward_cost
@@ -118,6 +123,10 @@ local function forward(self, i, keep)
     fail.raise("invalid plan", string.format("forward of stage '%s': its input is not there",
       stage.name))
   end
+  if keep == "everything" and self.tape[i] ~= 0 then
+    fail.raise("invalid plan", string.format("forward of stage '%s': its activations are kept "
+      .. "already", stage.name))
+  end
   C.neap_tag_select(first and ACTIVATIONS or RECOMPUTE)
   C.neap_recomputing_set(first and 0 or 1)
   local n, tape = stage_run.forward(stage, i, self.x[i], self.n_x[i], self.ctx,
@@ -138,12 +147,13 @@ local function backward(self, i)
   local stage = self.chain.stages[i + 1]
   local code = check(C.neap_manager_get(self.manager.c, stage.name, snapshot))
   local tape = code == 0 and snapshot.payload or self.tape[i]
-  if tape == 0 then
+  if tape == 0 or self.tape[i] == 0 then
     fail.raise("recomputation failed", string.format("backward of stage '%s': its activations were "
       .. "dropped and not recomputed", stage.name))
   end
   C.neap_tag_select(ACTIVATIONS)
   self.tape[i] = 0
+  self.backwards = self.backwards + 1
   local n_inputs = i > 0 and self.n_x[i] or 0
   stage_run.backward(stage, tape, self.grads, #self.grads, self.next_grads, n_inputs)
   for k = n_inputs + 1, #self.next_grads do self.next_grads[k] = nil end
@@ -151,27 +161,49 @@ local function backward(self, i)
   free_list(self.hold[i], #self.hold[i])
 end
 
-local function act(self, action)
-  local i = action.stage
-  if action.op == "forward" then
+local KEEPS = { nothing = true, input = true, everything = true }
+
+local function no_action(self, a, action)
+  local shown = argument.shown(action)
+  if type(action) == "table" then
+    shown = string.format("op %s, stage %s, keep %s, what %s", argument.shown(action.op),
+      argument.shown(action.stage), argument.shown(action.keep), argument.shown(action.what))
+  end
+  fail.raise("invalid plan", string.format("action %d is none of a plan of %d stages: %s", a,
+    self.n, shown))
+end
+
+local function act(self, a, action)
+  local i = type(action) == "table" and action.stage
+  if type(i) ~= "number" or not (i >= 0 and i <= self.n) or i % 1 ~= 0 then
+    no_action(self, a, action)
+  end
+  local op, what = action.op, action.what
+  if op == "forward" and i < self.n and KEEPS[action.keep or ""] then
     forward(self, i, action.keep)
-  elseif action.op == "backward" then
+  elseif op == "backward" and i < self.n then
     backward(self, i)
-  elseif action.what == "x" then
+  elseif op == "free" and what == "x" and i > 0 then
     free_x(self, i)
-  else
+  elseif op == "free" and what == "r" and i < self.n then
     free_record(self, i)
+  else
+    no_action(self, a, action)
   end
 end
 
 local function act_all(self, actions)
-  for a = 1, #actions do act(self, actions[a]) end
+  for a = 1, #actions do act(self, a, actions[a]) end
+  if self.backwards ~= self.n then
+    fail.raise("invalid plan", string.format("the plan has %d backwards, the model %d stages",
+      self.backwards, self.n))
+  end
 end
 
 local function start(self, batch)
   self.ctx.batch = batch
   self.x[0][1], self.n_x[0] = batch.inputs, 1
-  self.forwards, self.recomputed, self.loss = 0, 0, 0
+  self.forwards, self.backwards, self.recomputed, self.loss = 0, 0, 0, 0
   for i = 0, self.n do self.seen[i] = false end
   check(C.neap_manager_clear(self.manager.c))
 end
@@ -197,8 +229,15 @@ end
 ---@param weight? number  gradient of the loss; items of the chunk / items of the global batch
 ---@return number loss
 function Executor:run(batch, plan, weight)
+  argument.self(self, Executor, "executor:run")
+  argument.table(batch, "step: batch", "a table { inputs =, targets = }")
+  if type(plan) ~= "table" or type(plan.actions) ~= "table" then
+    fail.usage("step: expected a plan, found %s", type(plan) == "table" and "no actions"
+      or argument.shown(plan))
+  end
+  if weight ~= nil then argument.number(weight, "step: the weight") end
   if plan.n_stages ~= self.n then
-    fail.usage("the plan is for %s stages, the model has %d", tostring(plan.n_stages), self.n)
+    fail.usage("the plan is for %s stages, the model has %d", argument.shown(plan.n_stages), self.n)
   end
   tensor.id_of(batch.inputs, "step: batch.inputs")
   start(self, batch)
@@ -217,6 +256,9 @@ end
 ---@param batch { inputs: neap.Tensor, targets: neap.Tensor? }
 ---@return neap.Tensor
 function Executor:evaluate(batch)
+  argument.self(self, Executor, "executor:evaluate")
+  argument.table(batch, "evaluate: batch", "a table { inputs =, targets = }")
+  tensor.id_of(batch.inputs, "evaluate: batch.inputs")
   local ctx = { batch = batch }
   local before = check(C.neap_tape_select(0))
   local ok, result = pcall(scope.run, function()
@@ -241,6 +283,7 @@ end
 ---@return number loss
 ---@return neap.Executor executor  with the manager and counts of this run
 function M.step(model, batch, plan)
+  stage_run.check_chain(model, "step")
   local executor = rawget(model, "_executor")
   if not executor then
     executor = M.new(model)
@@ -249,7 +292,8 @@ function M.step(model, batch, plan)
   if type(plan) ~= "table" or not plan.actions then
     local profile = profile_module.measure(model, batch, { cost = "flops" })
     executor:use_profile(profile)
-    plan = plan_module.build(plan or "none", profile)
+    if plan == nil then plan = "none" end
+    plan = plan_module.build(plan, profile)
   end
   return executor:run(batch, plan), executor
 end

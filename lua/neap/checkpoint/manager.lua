@@ -1,5 +1,6 @@
 -- The checkpoint manager: activations by name, stored or dropped by a policy, recomputed on demand.
 local N = require("neap.ffi")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local guard = require("neap.checkpoint.guard")
 local held = require("neap.checkpoint.held")
@@ -43,6 +44,7 @@ end
 --- Another policy for later records.
 ---@param options string|table|neap.Policy
 function Manager:set_policy(options)
+  argument.self(self, Manager, "manager:set_policy")
   local policy = policies.parse(options)
   local c_policy, anchor = policies.to_c(policy)
   check(C.neap_manager_set_policy(self.c, c_policy))
@@ -105,6 +107,7 @@ end
 ---@param cost number|nil  of recomputing it; kept while it is dropped
 ---@return "stored"|"checkpointed"
 function Manager:record_data(name, idx, numbers, shape, cost)
+  argument.self(self, Manager, "manager:record_data")
   local data, n = whole.floats(numbers, "manager:record_data")
   return record_host(self, "manager:record_data", name, idx, data, n, shape, cost)
 end
@@ -112,6 +115,7 @@ end
 --- Records the size alone: counted like data, but get gives nothing for a stored one.
 ---@return "stored"|"checkpointed"
 function Manager:record_size(name, idx, shape, cost)
+  argument.self(self, Manager, "manager:record_size")
   return record_host(self, "manager:record_size", name, idx, nil, ONLY_SIZE, shape, cost)
 end
 
@@ -122,6 +126,7 @@ end
 ---@param cost number|nil
 ---@return "stored"|"checkpointed"
 function Manager:record(name, idx, tensor, cost)
+  argument.self(self, Manager, "manager:record")
   local what = "manager:record"
   checked_name(name, what)
   local index = whole.u64(idx, what .. ": idx")
@@ -180,6 +185,7 @@ end
 --- randomness, scopes and tape as they were
 ---@return any
 function Manager:get(name, closure)
+  argument.self(self, Manager, "manager:get")
   local snapshot = snapshot_type()
   local code = check(C.neap_manager_get(self.c, checked_name(name, "manager:get"), snapshot))
   if code == C.NEAP_NEED_RECOMPUTE then
@@ -195,6 +201,7 @@ end
 --- Forgets one activation; its bytes leave the statistics and a tensor held for it is freed.
 ---@param name string
 function Manager:release(name)
+  argument.self(self, Manager, "manager:release")
   check(C.neap_manager_release(self.c, checked_name(name, "manager:release")))
   if self.tensors[name] then held.let_go(self.tensors[name]) end
   self.nodes[name].released = true
@@ -203,6 +210,7 @@ end
 
 --- Forgets all activations, statistics and the log; the policy stays.
 function Manager:clear()
+  argument.self(self, Manager, "manager:clear")
   check(C.neap_manager_clear(self.c))
   for _, tensor in pairs(self.tensors) do held.let_go(tensor) end
   self.tensors, self.dims, self.nodes, self.newest = {}, {}, {}, nil
@@ -210,15 +218,27 @@ end
 
 --- Sums over what is recorded now, and what was recomputed since the last clear.
 ---@return neap.ManagerStats
-function Manager:stats() return view.stats(self.c) end
+function Manager:stats()
+  argument.self(self, Manager, "manager:stats")
+  return view.stats(self.c)
+end
 
 ---@return number  bytes held now
-function Manager:current_bytes() return view.stats(self.c).current_bytes end
+function Manager:current_bytes()
+  argument.self(self, Manager, "manager:current_bytes")
+  return view.stats(self.c).current_bytes
+end
 
 ---@return neap.Snapshot[]  in the order of the records
-function Manager:snapshots() return view.snapshots(self.c) end
+function Manager:snapshots()
+  argument.self(self, Manager, "manager:snapshots")
+  return view.snapshots(self.c)
+end
 
 ---@return string[]  names in the order of their recomputations
-function Manager:log() return view.log(self.c) end
+function Manager:log()
+  argument.self(self, Manager, "manager:log")
+  return view.log(self.c)
+end
 
 return M

@@ -1,6 +1,7 @@
 -- Measures a chain: the bytes of every kind of action, exactly, and what they cost. On null in
 -- milliseconds for any model; elsewhere the stages really run.
 local ffi_neap = require("neap.ffi")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local scope = require("neap.scope")
 local stage_run = require("neap.checkpoint.stage_run")
@@ -138,12 +139,14 @@ end
 ---@param options? { cost?: "flops"|"seconds" }  flops by default on null, else seconds
 ---@return neap.Profile
 function M.measure(chain, batch, options)
-  if type(chain) ~= "table" or not rawget(chain, "stages") then
-    fail.usage("profile: expected a Sequential, found %s", type(chain))
-  end
+  stage_run.check_chain(chain, "profile")
+  argument.table(batch, "profile: batch", "a table { inputs =, targets = }")
   local device = check(C.neap_tensor_device(tensor.id_of(batch.inputs, "profile: batch.inputs")))
-  local cost = options and options.cost
-    or (C.neap_device_computes(device) == 1 and "seconds" or "flops")
+  local cost = argument.options(options, "profile", { "cost" }).cost
+  if cost == nil then cost = C.neap_device_computes(device) == 1 and "seconds" or "flops" end
+  if cost ~= "flops" and cost ~= "seconds" then
+    fail.usage("profile: %s", fail.unknown("cost", argument.word(cost), { "flops", "seconds" }))
+  end
   chain:zero_grad()
   local p = { chain = chain, device = device, ctx = { batch = batch },
     xs = { [0] = { batch.inputs } }, stages = {}, grads = {}, uses_flops = cost == "flops" }
@@ -151,7 +154,7 @@ function M.measure(chain, batch, options)
     if #outputs ~= 1 or outputs[1]:numel() ~= 1 then
       fail.raise("shape mismatch", "the chain's last stage must return the loss, one number")
     end
-    p.grads = { tensor.full(outputs[1]:dims(), 1, { device = { id = device } }) }
+    p.grads = { tensor.on(device, outputs[1]:dims()):fill(1) }
   end
   local before = check(C.neap_tape_select(0))
   local ok, result = pcall(scope.run, measure, p)

@@ -1,5 +1,6 @@
 -- The segment checkpointer: balanced segments of a chain, and a slot for the output of each.
 local N = require("neap.ffi")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local whole = require("neap.checkpoint.whole")
 
@@ -56,11 +57,13 @@ end
 ---@param k number
 ---@return number
 function Segments:start(k)
+  argument.self(self, Segments, "segments:start")
   return tonumber(C.neap_segments_start(self.c, whole.u64(k, "segments:start: k")))
 end
 
 ---@return number[]  the first stage of each segment
 function Segments:starts()
+  argument.self(self, Segments, "segments:starts")
   local starts = {}
   for k = 0, self.n_segments - 1 do starts[k + 1] = self:start(k) end
   return starts
@@ -70,12 +73,14 @@ end
 ---@param stage number|ffi.cdata*
 ---@return boolean
 function Segments:is_boundary(stage)
+  argument.self(self, Segments, "segments:is_boundary")
   local index = whole.u64(stage, "segments:is_boundary: stage")
   return check(C.neap_segments_is_boundary(self.c, index)) == 1
 end
 
 ---@return number[]  the boundary stages, rising
 function Segments:boundaries()
+  argument.self(self, Segments, "segments:boundaries")
   local boundaries = self:starts()
   if boundaries[#boundaries] ~= self.n_stages - 1 then
     boundaries[#boundaries + 1] = self.n_stages - 1
@@ -85,12 +90,16 @@ end
 
 --- Outputs kept over outputs made: segments / stages, an f32. Lower keeps less.
 ---@return number
-function Segments:kept_fraction() return C.neap_segments_kept_fraction(self.c) end
+function Segments:kept_fraction()
+  argument.self(self, Segments, "segments:kept_fraction")
+  return C.neap_segments_kept_fraction(self.c)
+end
 
 --- Keeps the output of segment k, in place of an earlier one.
 ---@param k number|ffi.cdata*  0 to n_segments - 1, else "invalid segment index: k"
 ---@param numbers number[]
 function Segments:record(k, numbers)
+  argument.self(self, Segments, "segments:record")
   local index = whole.u64(k, "segments:record: k")
   local data, n = whole.floats(numbers, "segments:record")
   check(C.neap_segments_record(self.c, index, data, n))
@@ -100,6 +109,7 @@ end
 ---@param k number|ffi.cdata*
 ---@return number[]|nil
 function Segments:get(k)
+  argument.self(self, Segments, "segments:get")
   local data, n = ffi.new("const float *[1]"), ffi.new("uint64_t[1]")
   check(C.neap_segments_get(self.c, whole.u64(k, "segments:get: k"), data, n))
   if data[0] == nil then return nil end

@@ -1,6 +1,7 @@
 -- One stage forward or backward, in a scope of its own. The executor and the profile share this, so
 -- that what was measured is what runs.
 local ffi_neap = require("neap.ffi")
+local argument = require("neap.argument")
 local autograd = require("neap.autograd")
 local fail = require("neap.fail")
 local scope = require("neap.scope")
@@ -37,18 +38,27 @@ local function collect_all(tape, outputs, ...)
 end
 
 -- the stage's own handle of an input; new ones, because a layer may keep what it is given
-local function argument(tape, want_grad, input)
+local function own(tape, want_grad, input)
   if tape ~= 0 then return tensor_t(check(C.neap_tape_input(tape, input.id, want_grad))) end
   return tensor_t(check(C.neap_tensor_detach(input.id)))
 end
 
 local function inside(module, tape, want_grad, inputs, n_inputs, ctx, outputs)
   if n_inputs == 1 then
-    return collect_all(tape, outputs, module:forward(argument(tape, want_grad, inputs[1]), ctx))
+    return collect_all(tape, outputs, module:forward(own(tape, want_grad, inputs[1]), ctx))
   end
-  for j = 1, n_inputs do arguments[j] = argument(tape, want_grad, inputs[j]) end
+  for j = 1, n_inputs do arguments[j] = own(tape, want_grad, inputs[j]) end
   arguments[n_inputs + 1] = ctx
   return collect_all(tape, outputs, module:forward(unpack(arguments, 1, n_inputs + 1)))
+end
+
+--- Whether it is a Sequential that can be run by its stages.
+---@param chain neap.Chain
+function M.check_chain(chain, who)
+  if type(chain) ~= "table" or type(rawget(chain, "stages")) ~= "table"
+    or not rawget(chain, "_children") then
+    fail.usage("%s: expected a Sequential, found %s", who, argument.shown(chain))
+  end
 end
 
 --- Runs stage number index (from 0) on inputs; outputs is filled with new handles in the scope

@@ -7,8 +7,10 @@ local LayerNorm = require("neap.nn.layernorm")
 local Linear = require("neap.nn.linear")
 local Sequential = require("neap.nn.sequential")
 local add = require("neap.op.add")
+local argument = require("neap.argument")
 local cross_entropy = require("neap.op.cross_entropy")
 local embedding = require("neap.op.embedding")
+local fail = require("neap.fail")
 local gelu = require("neap.op.gelu")
 local linear = require("neap.op.linear")
 local module = require("neap.nn.module")
@@ -67,11 +69,20 @@ function Head:forward(x, ctx)
   return targets and cross_entropy(logits, targets) or logits
 end
 
+local option_names = { "vocabulary", "context", "width", "n_head", "n_layer", "dropout" }
+
 ---@param o { vocabulary: integer, context: integer, width: integer, n_layer: integer,
 ---  n_head: integer, dropout?: number }
 ---@return neap.Chain
 local function GPT(o)
-  local dropout = o.dropout or 0
+  argument.options(argument.table(o, "GPT: its argument"), "GPT", option_names)
+  for i = 1, 4 do argument.whole(o[option_names[i]], "GPT: " .. option_names[i], 1) end
+  argument.whole(o.n_layer, "GPT: n_layer", 0, 100000)
+  if o.width % o.n_head ~= 0 then
+    fail.usage("GPT: width %.0f does not split into %.0f heads", o.width, o.n_head)
+  end
+  local dropout = o.dropout
+  if dropout == nil then dropout = 0 end
   local embed = Embed(o.vocabulary, o.context, o.width, dropout)
   local stages = { { "embed", embed } }
   for i = 0, o.n_layer - 1 do

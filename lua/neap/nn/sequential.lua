@@ -1,4 +1,5 @@
 -- Sequential{ { "name", layer }, ... }: the chain. Its elements are the stages that plans speak of.
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local module = require("neap.nn.module")
 
@@ -10,11 +11,14 @@ local Sequential = module.class("Sequential")
 local function check_stage(i, stage, seen)
   local name, layer = nil, nil
   if type(stage) == "table" then name, layer = stage[1], stage[2] end
-  if type(name) ~= "string" or name == "" or type(layer) ~= "table" or not layer.forward then
-    fail.usage("Sequential: element %d must be { \"name\", layer }", i)
+  if type(name) ~= "string" or name == "" or type(layer) ~= "table"
+    or not rawget(layer, "_children") then
+    fail.usage("Sequential: element %d must be { \"name\", layer } with a layer that was "
+      .. "made, nn.GELU() and not nn.GELU", i)
   end
-  if name:find("[,%s]") then
-    fail.usage("Sequential: stage name '%s' has a comma or a space in it", name)
+  if name:find("[,%s%z]") then
+    fail.usage("Sequential: stage name %s has a comma, a space or a zero byte in it",
+      argument.shown(name))
   end
   if seen[name] then
     fail.usage("Sequential: stages %d and %d are both called '%s'; names are unique", seen[name], i,

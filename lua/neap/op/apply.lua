@@ -16,18 +16,13 @@ local function misuse(op, place, value)
     ffi.string(C.neap_op_name(op)), place, value == nil and "nil" or type(value)))
 end
 
-local function numbers(op, p0, p1, p2, p3)
-  for _, p in pairs({ p0, p1, p2, p3 }) do
-    if type(p) ~= "number" then
-      fail.raise("invalid argument", string.format("%s: expected a number, found %s",
-        ffi.string(C.neap_op_name(op)), type(p)))
-    end
-  end
+local function no_number(op, value)
+  fail.raise("invalid argument", string.format("%s: expected a number, found %s",
+    ffi.string(C.neap_op_name(op)), type(value)))
 end
 
 -- the slow path: out of memory is tried once more after a collection, anything else is raised
 local function again1(code, op, a, p0, p1, p2, p3)
-  numbers(op, p0, p1, p2, p3)
   if memory.make_room(code) then
     return check(C.neap_apply1(op, a.id, p0 or 0, p1 or 0, p2 or 0, p3 or 0))
   end
@@ -35,7 +30,6 @@ local function again1(code, op, a, p0, p1, p2, p3)
 end
 
 local function again2(code, op, a, b, p0, p1)
-  numbers(op, p0, p1)
   if memory.make_room(code) then
     return check(C.neap_apply2(op, a.id, b.id, p0 or 0, p1 or 0, 0, 0))
   end
@@ -43,7 +37,6 @@ local function again2(code, op, a, b, p0, p1)
 end
 
 local function again3(code, op, a, b, c, p0)
-  numbers(op, p0)
   if memory.make_room(code) then
     return check(C.neap_apply3(op, a.id, b.id, c.id, p0 or 0, 0, 0, 0))
   end
@@ -70,6 +63,10 @@ function M.bind1(name)
   local op = type(name) == "number" and name or find(name)
   return function(a, p0, p1, p2, p3)
     if not istype(tensor_t, a) then misuse(op, 1, a) end
+    if p0 ~= nil and type(p0) ~= "number" then no_number(op, p0) end
+    if p1 ~= nil and type(p1) ~= "number" then no_number(op, p1) end
+    if p2 ~= nil and type(p2) ~= "number" then no_number(op, p2) end
+    if p3 ~= nil and type(p3) ~= "number" then no_number(op, p3) end
     local id = C.neap_apply1(op, a.id, p0 or 0, p1 or 0, p2 or 0, p3 or 0)
     if id < 0 then id = again1(id, op, a, p0, p1, p2, p3) end
     if scope.depth == 0 then return gc(tensor_t(id), finalize) end
@@ -83,6 +80,8 @@ function M.bind2(name)
   return function(a, b, p0, p1)
     if not istype(tensor_t, a) then misuse(op, 1, a) end
     if not istype(tensor_t, b) then misuse(op, 2, b) end
+    if p0 ~= nil and type(p0) ~= "number" then no_number(op, p0) end
+    if p1 ~= nil and type(p1) ~= "number" then no_number(op, p1) end
     local id = C.neap_apply2(op, a.id, b.id, p0 or 0, p1 or 0, 0, 0)
     if id < 0 then id = again2(id, op, a, b, p0, p1) end
     if scope.depth == 0 then return gc(tensor_t(id), finalize) end
@@ -97,6 +96,7 @@ function M.bind3(name)
     if not istype(tensor_t, a) then misuse(op, 1, a) end
     if not istype(tensor_t, b) then misuse(op, 2, b) end
     if not istype(tensor_t, c) then misuse(op, 3, c) end
+    if p0 ~= nil and type(p0) ~= "number" then no_number(op, p0) end
     local id = C.neap_apply3(op, a.id, b.id, c.id, p0 or 0, 0, 0, 0)
     if id < 0 then id = again3(id, op, a, b, c, p0) end
     if scope.depth == 0 then return gc(tensor_t(id), finalize) end

@@ -1,4 +1,5 @@
 -- define{...}: an op written in Lua, with its own backward. For trying ideas; a C op costs less.
+local argument = require("neap.argument")
 local autograd = require("neap.autograd")
 local fail = require("neap.fail")
 local ffi_neap = require("neap.ffi")
@@ -11,14 +12,26 @@ local inputs, outputs, saved_ids = ffi.new("double[16]"), ffi.new("double[16]"),
   ffi.new("double[16]")
 local keys = { "name", "n_inputs", "n_outputs", "forward", "backward" }
 
+local function check_count(key, n, most)
+  if type(n) ~= "number" or not (n >= 1 and n <= most) or n % 1 ~= 0 then
+    fail.raise("invalid argument", string.format("define: %s must be a whole number, 1 to %d, "
+      .. "found %s", key, most, argument.shown(n)))
+  end
+end
+
 local function check_options(options)
-  for key in pairs(options) do
-    local known = false
-    for _, k in ipairs(keys) do known = known or k == key end
-    if not known then fail.usage("define: %s", fail.unknown("option", key, keys)) end
+  argument.options(argument.table(options, "define: its argument"), "define", keys)
+  if type(options.name) ~= "string" or options.name:find("%z") then
+    fail.raise("invalid argument", "define: name must be text without zero bytes, found "
+      .. argument.shown(options.name))
   end
   if type(options.forward) ~= "function" or type(options.backward) ~= "function" then
-    fail.usage("define: op '%s' needs the functions forward and backward", tostring(options.name))
+    fail.usage("define: op %s needs the functions forward and backward",
+      argument.shown(options.name))
+  end
+  check_count("n_inputs", options.n_inputs, C.NEAP_MAX_INPUTS)
+  if options.n_outputs ~= nil then
+    check_count("n_outputs", options.n_outputs, C.NEAP_MAX_OUTPUTS)
   end
 end
 
@@ -48,9 +61,14 @@ return function(options)
   local function run(...)
     local saved = {}
     local function save(...)
-      for _, t in ipairs({ ... }) do saved[#saved + 1] = t end
+      for k = 1, select("#", ...) do
+        local t = select(k, ...)
+        tensor.id_of(t, options.name .. " save")
+        saved[#saved + 1] = t
+      end
     end
     local given = { ... }
+    for k = 1, options.n_inputs do tensor.id_of(given[k], options.name) end
     local tape = C.neap_tape_selected()
     check(C.neap_tape_select(0))
     local results = { pcall(options.forward, save, ...) }

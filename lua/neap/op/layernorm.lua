@@ -4,6 +4,6 @@ local apply = require("neap.op.apply")
 local run = apply.bind3("layernorm")
 
 return function(x, gain, bias, eps)
-  if type(eps or 0) ~= "number" then apply.number("layernorm", "eps", eps) end
+  if eps ~= nil and type(eps) ~= "number" then apply.number("layernorm", "eps", eps) end
   return run(x, gain, bias, eps or 1e-5)
 end

@@ -4,6 +4,6 @@ local apply = require("neap.op.apply")
 local run = apply.bind2("rmsnorm")
 
 return function(x, gain, eps)
-  if type(eps or 0) ~= "number" then apply.number("rmsnorm", "eps", eps) end
+  if eps ~= nil and type(eps) ~= "number" then apply.number("rmsnorm", "eps", eps) end
   return run(x, gain, eps or 1e-5)
 end

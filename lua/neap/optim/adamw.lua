@@ -1,4 +1,5 @@
 -- AdamW (Loshchilov & Hutter 2019): decoupled weight decay, on matrices only.
+local argument = require("neap.argument")
 local ffi_neap = require("neap.ffi")
 local fail = require("neap.fail")
 local state = require("neap.optim.state")
@@ -17,12 +18,14 @@ local defaults = { betas = { 0.9, 0.999 }, eps = 1e-8, weight_decay = 0.01 }
 ---@return neap.AdamW
 local function new(parameters, options)
   local o = state.options("AdamW", options, defaults)
+  argument.positive(o.eps, "AdamW: eps")
   for i = 1, 2 do
     local beta = o.betas[i]
     if type(beta) ~= "number" or not (beta >= 0 and beta < 1) or #o.betas ~= 2 then
       fail.usage("AdamW: betas must be two numbers of at least 0 and below 1")
     end
   end
+  state.parameters("AdamW", parameters)
   local self = setmetatable({ steps = 0, options = o, entries = {} }, AdamW)
   for i, p in ipairs(parameters) do
     self.entries[i] = {
@@ -41,17 +44,20 @@ end
 ---@param lr number
 ---@param grad_scale? number  gradients are multiplied by it first (clipping)
 function AdamW:step(lr, grad_scale)
-  self.steps = self.steps + 1
+  argument.self(self, AdamW, "AdamW:step")
+  state.rates("AdamW", lr, grad_scale)
   local o = self.options
   for i = 1, #self.entries do
     local e = self.entries[i]
     check(C.neap_adamw(e.param.id, e.grad.id, e.m.id, e.v.id, lr, o.betas[1], o.betas[2], o.eps,
-      e.decay, self.steps, grad_scale or 1))
+      e.decay, self.steps + 1, grad_scale or 1))
   end
+  self.steps = self.steps + 1
 end
 
 --- State tensors by name, in a fixed order.
 function AdamW:tensors()
+  argument.self(self, AdamW, "AdamW:tensors")
   local out = {}
   for _, e in ipairs(self.entries) do
     out[#out + 1] = { name = e.name .. ".m", tensor = e.m }
@@ -61,6 +67,7 @@ function AdamW:tensors()
 end
 
 function AdamW:free()
+  argument.self(self, AdamW, "AdamW:free")
   for _, t in ipairs(self:tensors()) do t.tensor:free() end
 end
 
