@@ -20,18 +20,18 @@ describe("saving safetensors", function()
   end)
   after_each(function() script.remove(directory) end)
 
-  -- what, kind, list, metadata
+  -- what, kind, list and metadata, what the sentence has to say
   local cases = {
     { "a name twice", "duplicate", function()
       return { { name = "a", tensor = one }, { name = "b", tensor = one },
         { name = "a", tensor = one } }
-    end },
+    end, "tensor name 'a' is there twice" },
     { "the name __metadata__", "invalid argument", function()
       return { { name = "__metadata__", tensor = one } }
     end },
     { "a name that is no UTF-8", "invalid argument", function()
-      return { { name = "a\255", tensor = one } }
-    end },
+      return { { name = "ok", tensor = one }, { name = "a\255", tensor = one } }
+    end, "tensor name 2, 'a?', is not valid UTF-8" },
     { "a name with a surrogate", "invalid argument", function()
       return { { name = "\237\160\128", tensor = one } }
     end },
@@ -53,7 +53,7 @@ describe("saving safetensors", function()
     { "a metadata key that is a number", "invalid argument", function() return {}, { "v" } end },
     { "metadata that is no UTF-8", "invalid argument", function()
       return {}, { k = "\192\128" }
-    end },
+    end, "metadata value 1, '??', is not valid UTF-8" },
     { "a metadata key that is no UTF-8", "invalid argument", function()
       return {}, { ["\240\128\128\128"] = "v" }
     end },
@@ -69,6 +69,7 @@ describe("saving safetensors", function()
     it("refuses " .. case[1] .. " and leaves the old file", function()
       make.write(path, "old")
       local message = failure_of(case[2], function() safetensors.save(path, case[3]()) end)
+      assert.is_truthy(message:find(case[4] or "", 1, true), message)
       assert.is_nil(message:find("[%z\1-\31]"), message)
       assert.equal("old", make.read(path))
       assert.same({ "state.safetensors" }, make.listing(directory))
@@ -149,7 +150,10 @@ describe("saving safetensors", function()
       assert.is_true(C.neap_safetensors_metadata(h, "k") == nil)
       assert.is_true(C.neap_safetensors_metadata(h, nil) == nil)
       assert.equal(INVALID, C.neap_safetensors_find(h, nil))
+      C.neap_safetensors_name(h, 2 ^ 31 - 1)
     end
+    assert.equal("safetensors: tensor 2147483647, expected an open file and 0..0",
+      ffi.string(C.neap_last_error()))
     assert.equal(INVALID, C.neap_safetensors_count(nil))
     assert.equal(INVALID, C.neap_safetensors_dim(file.handle, 0, -1))
     assert.equal(INVALID, C.neap_safetensors_dim(file.handle, 0, 1))

@@ -100,7 +100,7 @@ char neap__json_peek(neap__json *json) {
 }
 
 int neap__json_take(neap__json *json, char character, const char *expected) {
-  if (neap__json_peek(json) != character || json->at >= json->bytes) {
+  if (neap__json_peek(json) != character) {
     return fail(json, expected);
   }
   json->at++;
@@ -238,12 +238,12 @@ int neap__json_whole(neap__json *json, uint64_t *number) {
   size_t start = json->at, at = start;
   const char *text = json->text;
   uint64_t value = 0;
+  /* 17 digits are more than 2^53 and no overflow */
   while (text[at] >= '0' && text[at] <= '9' && at - start < 17) {
     value = value * 10 + (uint64_t)(text[at++] - '0');
   }
-  char next = text[at];
   if (at == start || value > (UINT64_C(1) << 53) || (text[start] == '0' && at > start + 1) ||
-      next == '.' || next == 'e' || next == 'E' || (next >= '0' && next <= '9')) {
+      text[at] == '.' || text[at] == 'e' || text[at] == 'E') {
     return fail(json, expected);
   }
   *number = value;
