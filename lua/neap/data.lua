@@ -109,12 +109,33 @@ local function train_start(self, position)
   return math.min(item * context + shift, self.n_train - context - 1)
 end
 
+-- what a batch is asked for, against buffers that C would not guard
+local function check_batch(self, who, position, n, inputs, targets)
+  if getmetatable(self) ~= Data then
+    fail.raise("invalid argument", who .. ": call it on what data.open returned, with a colon")
+  end
+  local function whole(x) return type(x) == "number" and x >= 0 and x < 2 ^ 53 and x % 1 == 0 end
+  if not whole(position) or not whole(n) then
+    fail.raise("invalid argument", string.format("%s: position and number of items must be whole "
+      .. "numbers of 0 or more, found %s and %s", who, tostring(position), tostring(n)))
+  end
+  local need = n * self.context * 4
+  for i, buffer in ipairs({ inputs or false, targets or false }) do
+    if type(buffer) ~= "cdata" or (ffi.sizeof(buffer) or 0) < need then
+      fail.raise("invalid argument", string.format("%s: buffer %d must be int32_t[n] with n of "
+        .. "%d or "
+        .. "more", who, i, n * self.context))
+    end
+  end
+end
+
 --- Fills the buffers with items position .. position + n - 1 of the run.
 ---@param position number  items that the run has seen before
 ---@param n integer  items
 ---@param inputs ffi.cdata*  int32_t[n * context]
 ---@param targets ffi.cdata*  int32_t[n * context]: inputs shifted by one token
 function Data:batch(position, n, inputs, targets)
+  check_batch(self, "batch", position, n, inputs, targets)
   local context = self.context
   for i = 0, n - 1 do
     copy(self.tokens, train_start(self, position + i), context, inputs, targets, i * context)
@@ -128,6 +149,7 @@ end
 ---@param inputs ffi.cdata*  int32_t[n * context]
 ---@param targets ffi.cdata*  int32_t[n * context]
 function Data:validation_batch(position, n, inputs, targets)
+  check_batch(self, "validation_batch", position, n, inputs, targets)
   local context, n_items = self.context, self.n_validation_items
   for i = 0, n - 1 do
     local item = permuted((position + i) % n_items, n_items, VALIDATION_SEED, VALIDATION_STREAM)

@@ -25,12 +25,22 @@ function M.entries(model, optimizer)
   return list
 end
 
+local function check_arguments(who, path, o, wants_counts)
+  if type(path) ~= "string" or type(o) ~= "table" or type(o.model) ~= "table"
+    or type(o.optimizer) ~= "table" or (wants_counts and type(o.counts) ~= "table") then
+    fail.raise("invalid argument", string.format("%s: expected a path and { model =, optimizer "
+      .. "=%s }",
+      who, wants_counts and ", counts =" or ""))
+  end
+end
+
 --- Writes the file: whole and new, or the old one stays.
 ---@param path string
 ---@param o { model: neap.Module, optimizer: table, counts: table<string, number>,
 ---  notes: table<string, string> }
 ---   counts: step, position, seed; notes: what else is worth knowing, as text
 function M.save(path, o)
+  check_arguments("state.save", path, o, true)
   local metadata = { format = M.FORMAT, optimizer_steps = string.format("%.0f", o.optimizer.steps) }
   for key, value in pairs(o.counts) do metadata[key] = string.format("%.17g", value) end
   for key, value in pairs(o.notes or {}) do metadata[key] = value end
@@ -101,6 +111,7 @@ end
 ---@return table<string, number> counts  step, position, seed
 ---@return table<string, string> metadata
 function M.load(path, o)
+  check_arguments("state.load", path, o)
   local file = require("neap.safetensors").open(path)
   local function read()
     local metadata = file:metadata()
