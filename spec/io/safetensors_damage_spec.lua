@@ -7,7 +7,8 @@ local script = require("spec.support.script")
 
 local long = os.getenv("NEAP_LONG")
 -- sanitizers take their time
-local slower = os.getenv("ASAN_OPTIONS") and 10 or 1
+-- seconds of processor time that only a hang or quadratic work takes; speed is for benchmarks
+local HANG = 20
 
 describe("a safetensors file", function()
   local directory, path, sample, n_header
@@ -108,11 +109,11 @@ describe("a safetensors file", function()
       local start = os.clock()
       local file = safetensors.open(path)
       local seconds = os.clock() - start
-      assert.is_true(seconds < 0.5 * slower, seconds .. " s")
+      assert.is_true(seconds < HANG, seconds .. " s")
       start = os.clock()
       assert.equal(100000, #file:names())
       for k = 0, 99999 do assert.is_true(file:has("layer." .. k)) end
-      assert.is_true(os.clock() - start < slower)
+      assert.is_true(os.clock() - start < HANG)
       local into = neap.zeros({ 1 })
       file:read_into("layer.99999", into)
       assert.same({ 0x78787878 }, into:bits())
@@ -129,7 +130,7 @@ describe("a safetensors file", function()
     make.write(path, contents)
     local start = os.clock()
     local ok, err = pcall(safetensors.open, path)
-    assert.is_true(os.clock() - start < 0.5 * slower)
+    assert.is_true(os.clock() - start < HANG)
     assert.is_false(ok)
     assert.is_truthy(err.message:find("tensor 'n5': its name is there twice", 1, true))
   end)

@@ -188,7 +188,7 @@ describe("a hostile safetensors file with", function()
       local opened, message = make.try(path, case[2])
       assert.is_false(opened)
       assert.is_truthy(message:find(case[3], 1, true), message)
-      assert.is_true(os.clock() - start < 1)
+      assert.is_true(os.clock() - start < 20) -- a hang, not speed
       assert.equal(before, make.n_descriptors())
     end)
   end
