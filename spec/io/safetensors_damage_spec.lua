@@ -6,7 +6,6 @@ local safetensors = require("neap.safetensors")
 local script = require("spec.support.script")
 
 local long = os.getenv("NEAP_LONG")
--- sanitizers take their time
 -- seconds of processor time that only a hang or quadratic work takes; speed is for benchmarks
 local HANG = 20
 
