@@ -2,6 +2,7 @@
 local ffi_neap = require("neap.ffi")
 local device = require("neap.device")
 local tensor = require("neap.tensor")
+local tensor_methods = require("neap.tensor_methods")
 local autograd = require("neap.autograd")
 local scope = require("neap.scope")
 local rng = require("neap.rng")
@@ -11,7 +12,7 @@ local executor = require("neap.checkpoint.executor")
 local profile = require("neap.checkpoint.profile")
 local plan = require("neap.checkpoint.plan")
 
-tensor.seal({ __add = op.add, __mul = function(a, b)
+tensor_methods.seal({ __add = op.add, __mul = function(a, b)
   if type(a) == "number" then return op.scale(b, a) end
   if type(b) == "number" then return op.scale(a, b) end
   return op.multiply(a, b)
