@@ -444,10 +444,23 @@ enum { NEAP_ACTION_FORWARD, NEAP_ACTION_BACKWARD, NEAP_ACTION_FREE_X, NEAP_ACTIO
 enum { NEAP_KEEP_NOTHING, NEAP_KEEP_INPUT, NEAP_KEEP_EVERYTHING };
 
 typedef struct neap_action {
-  int32_t op, stage, keep, mode; /* keep: FORWARD only; mode: 0 = store all */
+  int32_t op, stage, keep, mode; /* keep: FORWARD only; mode: EVERYTHING only, 0 = store all */
 } neap_action;
 
-enum { NEAP_MAX_BOUNDARY = 8 }; /* most tensors in one x_i */
+enum { NEAP_MAX_BOUNDARY = 8 /* most tensors in one x_i */, NEAP_MAX_MODES = 64 };
+
+/* One more way for a stage to keep its residuals: a forward keeping everything in mode m >= 1 saves
+ * what modes[m - 1] says, and the backward that follows makes the rest again inside itself. Such a
+ * forward always makes x_{i+1}; the gradient that backward leaves is the stage's. Selective
+ * recomputation: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models,
+ * 2022. */
+typedef struct neap_mode {
+  int64_t saved_bytes; /* r[i] in this mode */
+  int64_t forward_extra_bytes, backward_extra_bytes;
+  int64_t forward_cost, backward_cost;             /* backward: with what it makes again */
+  int64_t forward_peak_bytes, backward_peak_bytes; /* of a measured stage, like its own */
+  uint32_t saves_in, saves_out;                    /* likewise */
+} neap_mode;
 
 /* One stage i of a chain: it reads x_i and writes x_{i+1}. Bytes are exact and never negative. */
 typedef struct neap_stage {
@@ -472,6 +485,8 @@ typedef struct neap_stage {
   int32_t out_source[8];
   int64_t out_storage_bytes[8];
   uint32_t saves_in, saves_out; /* bit j: the record holds x_i's / x_{i+1}'s tensor j */
+  int32_t n_modes;              /* beside store all (mode 0) and recompute */
+  const neap_mode *modes;       /* the caller's, as long as the stages; NULL when n_modes = 0 */
 } neap_stage;
 
 typedef struct neap_simulation {

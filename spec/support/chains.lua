@@ -43,8 +43,26 @@ local function measure(stage, random, n_in)
   stage.saves_in, stage.saves_out = random(0, 2 ^ n_in - 1), random(0, 2 ^ #stage.out - 1)
 end
 
+-- up to two further ways to keep the residuals of a stage
+local function add_modes(stage, random, n_in)
+  stage.modes = {}
+  for m = 1, random(0, 2) do
+    stage.modes[m] = {
+      name = "m" .. m, saved_bytes = random(0, 30), forward_extra_bytes = random(0, 9),
+      backward_extra_bytes = random(0, 20), forward_cost = random(0, 9),
+      backward_cost = random(0, 15),
+    }
+    if stage.measured then
+      local mode = stage.modes[m]
+      mode.forward_peak_bytes, mode.backward_peak_bytes = random(0, 60), random(0, 60)
+      mode.saves_in = random(0, 2 ^ n_in - 1)
+      mode.saves_out = random(0, 2 ^ #stage.out - 1)
+    end
+  end
+end
+
 --- A random chain. kind: "table", "early" (some stages stop early), "measured" (some are, some stop
---- early).
+--- early), "modes" (measured, and some stages offer named modes).
 function M.random_profile(seed, n_stages, kind)
   local random, stages, n_in = M.random(seed * 7919 + n_stages), {}, 8
   for i = 1, n_stages do
@@ -57,7 +75,9 @@ function M.random_profile(seed, n_stages, kind)
       stage.stops_early = true
       stage.recompute_cost, stage.recompute_extra_bytes = random(0, 9), random(0, 9)
     end
-    if kind == "measured" and random(0, 3) > 0 then measure(stage, random, n_in) end
+    local measured = kind == "measured" or kind == "modes"
+    if measured and random(0, 3) > 0 then measure(stage, random, n_in) end
+    if kind == "modes" then add_modes(stage, random, n_in) end
     n_in = stage.measured and #stage.out or 1
     stages[i] = stage
   end

@@ -44,38 +44,51 @@ function State:outputs(i)
   return tokens
 end
 
-function State:record(i, outputs)
+-- what the record is made of: the stage itself (store all) or one of its modes
+function State:record(i, way, outputs)
   local stage = self.stages[i + 1]
-  local tokens = { storage(stage.saved_bytes) }
+  local tokens = { way = way, storage(way.saved_bytes) }
   for j = 0, stage.measured and 7 or -1 do
-    if has_bit(stage.saves_in, j) then tokens[#tokens + 1] = self.x[i][j + 1] end
-    if has_bit(stage.saves_out, j) then tokens[#tokens + 1] = outputs[j + 1] end
+    if has_bit(way.saves_in, j) then tokens[#tokens + 1] = self.x[i][j + 1] end
+    if has_bit(way.saves_out, j) then tokens[#tokens + 1] = outputs[j + 1] end
   end
   return tokens
+end
+
+local function way_of(stage, action)
+  if action.mode == nil then return stage end
+  if action.keep ~= "everything" then return nil end
+  for _, mode in ipairs(stage.modes or {}) do
+    if mode.name == action.mode then return mode end
+  end
+  return nil
 end
 
 function State:forward(action, next_action)
   local i, keep = action.stage, action.keep
   local stage = self.stages[i + 1]
   if not stage then return nil, "no such stage" end
+  local way = way_of(stage, action)
+  if not way then return nil, "no such mode" end
   if not self.x[i] then return nil, "input is not there" end
   if keep == "everything" and self.r[i] then return nil, "record is there already" end
   local first = not self.ran[i]
-  local early = stage.stops_early and keep == "everything" and not first and next_action
-    and next_action.op == "backward" and next_action.stage == i
+  local early = way == stage and stage.stops_early and keep == "everything" and not first
+    and next_action and next_action.op == "backward" and next_action.stage == i
   if self.x[i + 1] and not early then return nil, "output is there already" end
   local peak
   local entry = self:live()
   if stage.measured then
-    peak = entry + stage.forward_peak_bytes[early and 4 or KEEPS[keep]]
+    peak = entry + (way == stage and stage.forward_peak_bytes[early and 4 or KEEPS[keep]]
+      or way.forward_peak_bytes)
   elseif early then
     peak = entry + stage.saved_bytes + stage.recompute_extra_bytes
   else
-    peak = entry + stage.out_bytes + (keep == "everything" and stage.saved_bytes or 0)
-      + stage.forward_extra_bytes
+    peak = entry + stage.out_bytes + (keep == "everything" and way.saved_bytes or 0)
+      + way.forward_extra_bytes
   end
   local outputs = self:outputs(i)
-  if keep == "everything" then self.r[i] = self:record(i, outputs) end
+  if keep == "everything" then self.r[i] = self:record(i, way, outputs) end
   if not early then self.x[i + 1] = outputs end
   if keep == "nothing" and i > 0 then self.x[i] = nil end
   if first and i == self.n - 1 then
@@ -83,7 +96,7 @@ function State:forward(action, next_action)
   end
   self.ran[i] = true
   self.forwards = self.forwards + 1
-  self.cost = self.cost + (early and stage.recompute_cost or stage.forward_cost)
+  self.cost = self.cost + (early and stage.recompute_cost or way.forward_cost)
   return peak
 end
 
@@ -94,17 +107,17 @@ function State:backward(action)
   if not self.gradient or self.gradient.of ~= i + 1 then return nil, "gradient is not there" end
   if not self.x[i] or not self.r[i] then return nil, "input or record is not there" end
   local made, peak
-  local entry = self:live()
+  local entry, way = self:live(), self.r[i].way
   if stage.measured then
     made = i > 0 and stage.grad_bytes or 0
-    peak = entry + stage.backward_peak_bytes
+    peak = entry + way.backward_peak_bytes
   else
     made = i > 0 and self.stages[i].out_bytes or 0
-    peak = entry + made + stage.backward_extra_bytes
+    peak = entry + made + way.backward_extra_bytes
   end
   self.done[i], self.r[i] = true, nil
   self.gradient = i > 0 and { of = i, token = storage(made) } or nil
-  self.cost = self.cost + stage.backward_cost
+  self.cost = self.cost + way.backward_cost
   return peak
 end
 

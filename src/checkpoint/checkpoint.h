@@ -48,6 +48,12 @@ int neap__names_reserve(neap__names *names);
 void neap__names_add(neap__names *names, neap__entry *entry); /* after reserve; a new name */
 void neap__names_remove(neap__names *names, const neap__entry *entry);
 
+/* ---- stage.c ---- */
+
+enum { NEAP__MAX_STAGES = 1 << 26 }; /* five actions a stage fit an int */
+
+int neap__stages_check(int n_stages, const neap_stage *stages);
+
 /* ---- plan.c: the rules of a plan, the same for validator and simulator ---- */
 
 /* What is there while a plan runs. */
@@ -57,20 +63,20 @@ typedef struct neap__walk {
   const neap_action *actions;
   int next_backward; /* the stage whose backward is due; -1 when all are done */
   uint8_t *held;     /* x_0..x_L: the executor holds it */
-  uint8_t *recorded; /* r_0..r_{L-1}: there */
+  uint8_t *recorded; /* r_0..r_{L-1}: 0, or 1 + the mode it was made in */
   uint8_t *ran;      /* the stage's forward ran at least once */
 } neap__walk;
 
 /* What one action will do. */
 typedef struct neap__effect {
-  int makes_output;    /* x_{i+1} appears */
-  int makes_record;    /* r_i appears */
-  int drops_input;     /* x_i goes when the action ends */
-  int makes_loss_grad; /* g_L appears after that */
-  int stops_early;     /* the recomputation that makes no x_{i+1} */
+  const neap_mode *mode; /* of a forward; of a backward that of its record; NULL: store all */
+  int makes_output;      /* x_{i+1} appears */
+  int makes_record;      /* r_i appears */
+  int drops_input;       /* x_i goes when the action ends */
+  int makes_loss_grad;   /* g_L appears after that */
+  int stops_early;       /* the recomputation that makes no x_{i+1} */
 } neap__effect;
 
-int neap__stages_check(int n_stages, const neap_stage *stages);
 /* Checks the arguments and allocates; end with neap__walk_end. */
 int neap__walk_begin(neap__walk *walk, int n_stages, const neap_stage *stages, int n_actions,
                      const neap_action *actions);

@@ -6,92 +6,14 @@
  * `backward i` needs x_i, r_i and the gradient of x_{i+1}, and frees r_i and that gradient;
  * backwards come in the order L-1..0, each once. `free` takes what is there. At the end nothing may
  * be left. When a stage stops early, a recomputation (a forward keeping everything that is not the
- * stage's first) with the stage's backward as the very next action makes no x_{i+1}.
+ * stage's first) with the stage's backward as the very next action makes no x_{i+1}; one in a named
+ * mode always makes it.
  */
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
 
-enum { MAX_STAGES = 1 << 26 }; /* five actions a stage fit an int */
-
 static const char *const keep_names[] = {"nothing", "input", "everything"};
-
-/* ---- the stages ---- */
-
-static int stage_negative(int i, const char *field, int64_t value) {
-  return neap__error(NEAP_ERR_INVALID, "stage %d: %s is %lld, it cannot be negative", i, field,
-                     (long long)value);
-}
-
-static int stage_check_measured(int i, const neap_stage *stage, int n_in) {
-  for (int k = 0; k < 4; k++) {
-    if (stage->forward_peak_bytes[k] < 0) {
-      return stage_negative(i, "a forward_peak_bytes", stage->forward_peak_bytes[k]);
-    }
-  }
-  if (stage->backward_peak_bytes < 0) {
-    return stage_negative(i, "backward_peak_bytes", stage->backward_peak_bytes);
-  }
-  if (stage->grad_bytes < 0) {
-    return stage_negative(i, "grad_bytes", stage->grad_bytes);
-  }
-  if (stage->n_out < 1 || stage->n_out > NEAP_MAX_BOUNDARY) {
-    return neap__error(NEAP_ERR_INVALID, "stage %d: %d outputs, allowed are 1..%d", i,
-                       (int)stage->n_out, NEAP_MAX_BOUNDARY);
-  }
-  for (int k = 0; k < stage->n_out; k++) {
-    int source = stage->out_source[k];
-    if (source >= n_in || source < -1 - k) {
-      return neap__error(NEAP_ERR_INVALID,
-                         "stage %d: output %d has source %d, allowed are -1, inputs 0..%d and "
-                         "earlier outputs (-2 - j)",
-                         i, k, source, n_in - 1);
-    }
-    if (stage->out_storage_bytes[k] < 0) {
-      return stage_negative(i, "an out_storage_bytes", stage->out_storage_bytes[k]);
-    }
-  }
-  if (stage->saves_in >> n_in != 0 || stage->saves_out >> stage->n_out != 0) {
-    return neap__error(NEAP_ERR_INVALID,
-                       "stage %d: saves_in %u or saves_out %u names a tensor past the %d inputs "
-                       "and %d outputs",
-                       i, stage->saves_in, stage->saves_out, n_in, (int)stage->n_out);
-  }
-  return NEAP_OK;
-}
-
-int neap__stages_check(int n_stages, const neap_stage *stages) {
-  if (stages == NULL || n_stages < 1 || n_stages > MAX_STAGES) {
-    return neap__error(NEAP_ERR_INVALID, "a chain of %d stages%s: allowed are 1..%d", n_stages,
-                       stages == NULL ? " (NULL)" : "", MAX_STAGES);
-  }
-  int n_in = NEAP_MAX_BOUNDARY;
-  for (int i = 0; i < n_stages; i++) {
-    const neap_stage *stage = &stages[i];
-    const struct {
-      const char *name;
-      int64_t value;
-    } fields[] = {{"out_bytes", stage->out_bytes},
-                  {"saved_bytes", stage->saved_bytes},
-                  {"forward_extra_bytes", stage->forward_extra_bytes},
-                  {"backward_extra_bytes", stage->backward_extra_bytes},
-                  {"forward_cost", stage->forward_cost},
-                  {"backward_cost", stage->backward_cost},
-                  {"recompute_cost", stage->recompute_cost},
-                  {"recompute_extra_bytes", stage->recompute_extra_bytes}};
-    for (size_t k = 0; k < sizeof fields / sizeof *fields; k++) {
-      if (fields[k].value < 0) {
-        return stage_negative(i, fields[k].name, fields[k].value);
-      }
-    }
-    int code = stage->measured ? stage_check_measured(i, stage, n_in) : NEAP_OK;
-    if (code != NEAP_OK) {
-      return code;
-    }
-    n_in = stage->measured ? stage->n_out : 1;
-  }
-  return NEAP_OK;
-}
 
 /* ---- the walk ---- */
 
@@ -147,8 +69,8 @@ static int step_forward(neap__walk *walk, int a, neap__effect *effect) {
   }
   const neap_action *next = a + 1 < walk->n_actions ? &walk->actions[a + 1] : NULL;
   effect->stops_early = walk->stages[i].stops_early && keep == NEAP_KEEP_EVERYTHING &&
-                        walk->ran[i] && next != NULL && next->op == NEAP_ACTION_BACKWARD &&
-                        next->stage == i;
+                        effect->mode == NULL && walk->ran[i] && next != NULL &&
+                        next->op == NEAP_ACTION_BACKWARD && next->stage == i;
   effect->makes_output = !effect->stops_early;
   if (effect->makes_output && walk->held[i + 1]) {
     return neap__error(NEAP_ERR_PLAN, "action %d (forward %d): makes x_%d, which is there already",
@@ -159,12 +81,14 @@ static int step_forward(neap__walk *walk, int a, neap__effect *effect) {
   effect->makes_loss_grad = i == walk->n_stages - 1 && !walk->ran[i];
   walk->ran[i] = 1;
   walk->held[i + 1] |= (uint8_t)effect->makes_output;
-  walk->recorded[i] |= (uint8_t)effect->makes_record;
+  if (effect->makes_record) {
+    walk->recorded[i] = (uint8_t)(1 + walk->actions[a].mode);
+  }
   walk->held[i] &= (uint8_t)!effect->drops_input;
   return NEAP_OK;
 }
 
-static int step_backward(neap__walk *walk, int a) {
+static int step_backward(neap__walk *walk, int a, neap__effect *effect) {
   int i = walk->actions[a].stage;
   if (i != walk->next_backward) {
     if (walk->next_backward < 0) {
@@ -183,8 +107,27 @@ static int step_backward(neap__walk *walk, int a) {
     return neap__error(NEAP_ERR_PLAN, "action %d (backward %d): reads %s_%d, which is not there",
                        a + 1, i, walk->held[i] ? "r" : "x", i);
   }
+  effect->mode = walk->recorded[i] > 1 ? &walk->stages[i].modes[walk->recorded[i] - 2] : NULL;
   walk->recorded[i] = 0;
   walk->next_backward--;
+  return NEAP_OK;
+}
+
+static int step_mode(const neap__walk *walk, int a, neap__effect *effect) {
+  const neap_action *action = &walk->actions[a];
+  if (action->op != NEAP_ACTION_FORWARD || action->keep != NEAP_KEEP_EVERYTHING) {
+    return neap__error(
+        NEAP_ERR_PLAN,
+        "action %d: mode %d of stage %d, but only a forward keeping everything has a "
+        "mode",
+        a + 1, (int)action->mode, (int)action->stage);
+  }
+  const neap_stage *stage = &walk->stages[action->stage];
+  if (action->mode < 0 || action->mode > stage->n_modes) {
+    return neap__error(NEAP_ERR_PLAN, "action %d: stage %d has no mode %d", a + 1,
+                       (int)action->stage, (int)action->mode);
+  }
+  effect->mode = &stage->modes[action->mode - 1];
   return NEAP_OK;
 }
 
@@ -201,14 +144,16 @@ int neap__walk_step(neap__walk *walk, int a, neap__effect *effect) {
                        (int)action->stage, free_x, walk->n_stages - 1 + free_x);
   }
   if (action->mode != 0) {
-    return neap__error(NEAP_ERR_PLAN, "action %d: stage %d has no mode %d", a + 1,
-                       (int)action->stage, (int)action->mode);
+    int code = step_mode(walk, a, effect);
+    if (code != NEAP_OK) {
+      return code;
+    }
   }
   if (action->op == NEAP_ACTION_FORWARD) {
     return step_forward(walk, a, effect);
   }
   if (action->op == NEAP_ACTION_BACKWARD) {
-    return step_backward(walk, a);
+    return step_backward(walk, a, effect);
   }
   uint8_t *there = free_x ? &walk->held[action->stage] : &walk->recorded[action->stage];
   if (!*there) {
@@ -283,9 +228,9 @@ static void emit_last_recompute(writer *w, int i) {
 }
 
 int neap_plan_capacity(int n_stages) {
-  if (n_stages < 1 || n_stages > MAX_STAGES) {
+  if (n_stages < 1 || n_stages > NEAP__MAX_STAGES) {
     return neap__error(NEAP_ERR_INVALID, "a chain of %d stages: allowed are 1..%d", n_stages,
-                       MAX_STAGES);
+                       NEAP__MAX_STAGES);
   }
   return 5 * n_stages + 1;
 }

@@ -105,17 +105,19 @@ static void outputs_make(machine *m, int i, int32_t *outputs) {
   }
 }
 
-static void record_make(machine *m, int i, const int32_t *outputs) {
+static void record_make(machine *m, int i, const neap_mode *mode, const int32_t *outputs) {
   const neap_stage *stage = &m->stages[i];
+  uint32_t saves_in = mode != NULL ? mode->saves_in : stage->saves_in;
+  uint32_t saves_out = mode != NULL ? mode->saves_out : stage->saves_out;
   record *r = &m->records[i];
-  r->own_bytes = stage->saved_bytes;
+  r->own_bytes = mode != NULL ? mode->saved_bytes : stage->saved_bytes;
   r->n_refs = 0;
-  m->live = plus(m, m->live, stage->saved_bytes);
+  m->live = plus(m, m->live, r->own_bytes);
   for (int k = 0; k < NEAP_MAX_BOUNDARY && stage->measured; k++) {
-    if (stage->saves_in >> k & 1) {
+    if (saves_in >> k & 1) {
       r->refs[r->n_refs++] = m->boundaries[i][k];
     }
-    if (stage->saves_out >> k & 1) {
+    if (saves_out >> k & 1) {
       r->refs[r->n_refs++] = outputs[k];
     }
   }
@@ -128,10 +130,16 @@ static void record_make(machine *m, int i, const int32_t *outputs) {
 
 static int64_t forward_peak(machine *m, int i, int keep, const neap__effect *effect) {
   const neap_stage *stage = &m->stages[i];
+  const neap_mode *mode = effect->mode;
   if (stage->measured) {
-    return plus(m, m->live, stage->forward_peak_bytes[effect->stops_early ? 3 : keep]);
+    return plus(m, m->live,
+                mode != NULL ? mode->forward_peak_bytes
+                             : stage->forward_peak_bytes[effect->stops_early ? 3 : keep]);
   }
   int64_t peak = plus(m, m->live, effect->makes_output ? stage->out_bytes : 0);
+  if (mode != NULL) {
+    return plus(m, plus(m, peak, mode->saved_bytes), mode->forward_extra_bytes);
+  }
   peak = plus(m, peak, effect->makes_record ? stage->saved_bytes : 0);
   return plus(m, peak,
               effect->stops_early ? stage->recompute_extra_bytes : stage->forward_extra_bytes);
@@ -142,7 +150,7 @@ static int64_t run_forward(machine *m, int i, int keep, const neap__effect *effe
   int32_t outputs[NEAP_MAX_BOUNDARY];
   outputs_make(m, i, outputs);
   if (effect->makes_record) {
-    record_make(m, i, outputs);
+    record_make(m, i, effect->mode, outputs);
   }
   if (effect->makes_output) {
     memcpy(m->boundaries[i + 1], outputs, sizeof outputs);
@@ -162,16 +170,17 @@ static int64_t run_forward(machine *m, int i, int keep, const neap__effect *effe
   return peak;
 }
 
-static int64_t run_backward(machine *m, int i) {
+static int64_t run_backward(machine *m, int i, const neap_mode *mode) {
   const neap_stage *stage = &m->stages[i];
   int64_t made = 0, peak;
   if (i > 0) {
     made = stage->measured ? stage->grad_bytes : m->stages[i - 1].out_bytes;
   }
   if (stage->measured) {
-    peak = plus(m, m->live, stage->backward_peak_bytes);
+    peak = plus(m, m->live, mode != NULL ? mode->backward_peak_bytes : stage->backward_peak_bytes);
   } else {
-    peak = plus(m, plus(m, m->live, made), stage->backward_extra_bytes);
+    peak = plus(m, plus(m, m->live, made),
+                mode != NULL ? mode->backward_extra_bytes : stage->backward_extra_bytes);
   }
   lower(m, m->grad_bytes);
   record_drop(m, i);
@@ -185,7 +194,7 @@ static int64_t run(machine *m, const neap_action *action, const neap__effect *ef
   if (action->op == NEAP_ACTION_FORWARD) {
     peak = run_forward(m, action->stage, action->keep, effect);
   } else if (action->op == NEAP_ACTION_BACKWARD) {
-    peak = run_backward(m, action->stage);
+    peak = run_backward(m, action->stage, effect->mode);
   } else if (action->op == NEAP_ACTION_FREE_X) {
     boundary_drop(m, action->stage);
   } else {
@@ -197,11 +206,15 @@ static int64_t run(machine *m, const neap_action *action, const neap__effect *ef
 
 static int64_t action_cost(const neap_stage *stages, const neap_action *action,
                            const neap__effect *effect) {
+  const neap_mode *mode = effect->mode;
   if (action->op == NEAP_ACTION_BACKWARD) {
-    return stages[action->stage].backward_cost;
+    return mode != NULL ? mode->backward_cost : stages[action->stage].backward_cost;
   }
   if (action->op != NEAP_ACTION_FORWARD) {
     return 0;
+  }
+  if (mode != NULL) {
+    return mode->forward_cost;
   }
   return effect->stops_early ? stages[action->stage].recompute_cost
                              : stages[action->stage].forward_cost;

@@ -14,6 +14,7 @@ local M = {}
 ---@field stage number  from 0; of free x the boundary: x_i is stage i's input, x_L the last output
 ---@field keep "nothing"|"input"|"everything"|nil  of forward
 ---@field what "x"|"r"|nil  of free
+---@field mode string|nil  of forward keeping everything: one of the stage's modes; nil: store all
 
 ---@class neap.Plan
 ---@field spec string  the policy it came from
@@ -63,7 +64,19 @@ local function word(place, field, value, names)
   fail.usage("%s: %s", place, fail.unknown(field, value, names))
 end
 
-local function action_to_c(place, action, to)
+local function mode_to_c(place, action, profile)
+  local stage = profile and profile.stages[action.stage + 1]
+  local number = stage and stages.mode_number(stage, action.mode)
+  if not number then
+    local names = { "nil (store all)" }
+    for _, mode in ipairs(stage and stage.modes or {}) do names[#names + 1] = mode.name end
+    fail.usage("%s: stage %d has no mode '%s'; expected %s", place, action.stage,
+      tostring(action.mode), table.concat(names, ", "))
+  end
+  return number
+end
+
+local function action_to_c(place, action, to, profile)
   if type(action) ~= "table" then
     fail.usage("%s is %s; expected a table { op =, stage =, ... }", place, tostring(action))
   end
@@ -71,10 +84,7 @@ local function action_to_c(place, action, to)
   if not whole.is(action.stage, 0, 2 ^ 31 - 1) then
     fail.usage("%s: stage is %s; expected a whole number from 0", place, tostring(action.stage))
   end
-  if action.mode ~= nil then
-    fail.usage("%s: stage %d has no mode '%s'; expected nil (store all)", place, action.stage,
-      tostring(action.mode))
-  end
+  if action.mode ~= nil then to.mode = mode_to_c(place, action, profile) end
   to.stage = action.stage
   if action.op == "forward" then
     to.op = C.NEAP_ACTION_FORWARD
@@ -90,9 +100,10 @@ end
 --- The actions as C reads them; what is malformed is a usage error.
 ---@param plan neap.Plan
 ---@param n_stages number  of the profile
+---@param profile neap.Profile|nil  knows the names of modes
 ---@return ffi.cdata* actions  neap_action[n]
 ---@return number n
-function M.to_c(plan, n_stages)
+function M.to_c(plan, n_stages, profile)
   if type(plan) ~= "table" or type(plan.actions) ~= "table" then
     fail.usage("a plan is a table { actions = { { op =, stage = }, ... } }; found %s",
       type(plan) == "table" and "no actions" or tostring(plan))
@@ -102,7 +113,9 @@ function M.to_c(plan, n_stages)
   end
   local n = #plan.actions
   local actions = ffi.new("neap_action[?]", math.max(n, 1))
-  for a = 1, n do action_to_c("plan, action " .. a, plan.actions[a], actions[a - 1]) end
+  for a = 1, n do
+    action_to_c("plan, action " .. a, plan.actions[a], actions[a - 1], profile)
+  end
   return actions, n
 end
 
@@ -179,7 +192,7 @@ end
 ---@return string|nil message  names the action, counted from 1, and the reason
 function M.validate(plan, profile)
   local c_stages, n = stages.read(profile)
-  local actions, n_actions = M.to_c(plan, n)
+  local actions, n_actions = M.to_c(plan, n, profile)
   local code = C.neap_plan_validate(n, c_stages, n_actions, actions)
   if code == C.NEAP_ERR_PLAN then return nil, ffi.string(C.neap_last_error()) end
   check(code)
@@ -200,7 +213,7 @@ end
 ---@return neap.Simulation
 function M.simulate(plan, profile)
   local c_stages, n = stages.read(profile)
-  local actions, n_actions = M.to_c(plan, n)
+  local actions, n_actions = M.to_c(plan, n, profile)
   local out = ffi.new("neap_simulation")
   local line = ffi.new("int64_t[?]", math.max(2 * n_actions, 1))
   check(C.neap_plan_simulate(n, c_stages, n_actions, actions, out, line))
