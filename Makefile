@@ -117,8 +117,8 @@ endif
 WARNINGS := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
   -Wdouble-promotion -Wvla
 comma := ,
-SAN_FLAGS := $(if $(SAN),-g -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined \
-  -fno-omit-frame-pointer)
+SAN_FLAGS := $(if $(SAN),-g -DNEAP_GUARD -fsanitize=address$(comma)undefined \
+  -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 NEAP_CFLAGS = -std=c11 $(WARNINGS) -fvisibility=hidden -O3 $(ARCH) -fPIC -fopenmp -pthread \
   $(SAN_FLAGS) $(CFLAGS)
 NEAP_CPPFLAGS = -D_GNU_SOURCE -Isrc $(GEMM_CFLAGS) $(CPPFLAGS)

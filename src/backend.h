@@ -83,6 +83,9 @@ typedef struct neap_backend {
   /* *sum of squares of a f32 tensor, in double; scratch: one double per NEAP_NORM_BLOCK elements */
   int (*sum_squares)(void *context, const neap_view *x, void *scratch, double *sum);
   const neap_kernels *kernels; /* NEAP_N_OPS of them */
+  /* (optional) From now on only the first `used` bytes of this block may be touched. Where it is
+   * set the core leaves a gap behind each block, so that an overrun meets no other block. */
+  void (*guard)(void *context, void *data, size_t used, size_t bytes);
 } neap_backend;
 
 enum { NEAP_NORM_BLOCK = 4096 };

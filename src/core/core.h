@@ -61,7 +61,8 @@ neap__device *neap__device_get(int device);
 extern neap__device neap__devices[NEAP__MAX_DEVICES];
 int neap__device_id(int slot);
 
-neap__block *neap__heap_alloc(neap__device *device, size_t bytes);
+/* A block for `used` bytes, rounded up (and a gap where the backend guards its memory). */
+neap__block *neap__heap_alloc(neap__device *device, size_t used);
 void neap__heap_free(neap__device *device, neap__block *block);
 void neap__heap_trim(neap__device *device);
 

@@ -128,6 +128,9 @@ static neap__block *segment_new(neap__device *device, size_t bytes) {
       return NULL;
     }
   }
+  if (device->backend->guard != NULL) {
+    device->backend->guard(device->context, data, 0, wanted);
+  }
   device->heap.n_segment_allocs++;
   device->heap.reserved_bytes += wanted;
   block->data = data;
@@ -136,8 +139,9 @@ static neap__block *segment_new(neap__device *device, size_t bytes) {
   return block;
 }
 
-neap__block *neap__heap_alloc(neap__device *device, size_t bytes) {
+neap__block *neap__heap_alloc(neap__device *device, size_t used) {
   neap__heap *heap = &device->heap;
+  size_t bytes = neap__round(used) + (device->backend->guard != NULL ? NEAP__ALIGN : 0);
   neap__block *block = list_find(heap, bytes);
   if (block != NULL) {
     list_remove(heap, block);
@@ -164,6 +168,9 @@ neap__block *neap__heap_alloc(neap__device *device, size_t bytes) {
     block->bytes = bytes;
     list_push(heap, rest);
   }
+  if (device->backend->guard != NULL) {
+    device->backend->guard(device->context, block->data, used, block->bytes);
+  }
   return block;
 }
 
@@ -179,6 +186,9 @@ static neap__block *merge(neap__block *left, neap__block *right) {
 
 void neap__heap_free(neap__device *device, neap__block *block) {
   neap__heap *heap = &device->heap;
+  if (device->backend->guard != NULL) {
+    device->backend->guard(device->context, block->data, 0, block->bytes);
+  }
   if (block->after != NULL && block->after->is_free) {
     list_remove(heap, block->after);
     block = merge(block, block->after);

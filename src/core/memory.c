@@ -114,7 +114,7 @@ int neap__storage_new(int device_slot, size_t bytes, int tag, neap__storage **ou
   if (storage == NULL) {
     return refuse(d, rounded, "no host memory for its header");
   }
-  storage->block = rounded > 0 ? neap__heap_alloc(d, rounded) : NULL;
+  storage->block = rounded > 0 ? neap__heap_alloc(d, bytes) : NULL;
   if (rounded > 0 && storage->block == NULL) {
     storage->block = (neap__block *)spare_storages;
     spare_storages = storage;

@@ -26,4 +26,7 @@ const neap_backend neap__cpu_backend = {
     .sgd = neap__cpu_sgd,
     .sum_squares = neap__cpu_sum_squares,
     .kernels = kernels,
+#ifdef NEAP_GUARD
+    .guard = neap__cpu_guard,
+#endif
 };

@@ -75,6 +75,9 @@ void neap__cpu_free(void *, void *, size_t);
 int neap__cpu_memory_info(void *, size_t *, size_t *);
 int neap__cpu_copy(void *, void *, const void *, size_t);
 int neap__cpu_zero(void *, void *, size_t);
+/* sanitized builds only; unguard: before a segment is given back */
+void neap__cpu_guard(void *, void *, size_t, size_t);
+void neap__cpu_unguard(void *, size_t);
 
 int neap__cpu_fill(void *, const neap_view *, double);
 int neap__cpu_fill_random(void *, const neap_view *, int, double, double, uint64_t);

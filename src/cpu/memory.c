@@ -50,6 +50,9 @@ void neap__cpu_free(void *context, void *data, size_t bytes) {
   if (!data) {
     return;
   }
+#ifdef NEAP_GUARD
+  neap__cpu_unguard(data, bytes);
+#endif
   if (bytes < huge_page) {
     free(data);
   } else {
