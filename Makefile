@@ -156,9 +156,10 @@ $(OBJ)/%.o: src/%.c $(OBJ)/compile.stamp
 	@$(if $(V),,echo "CC $<")
 	$(Q)$(COMPILE) -MMD -MP -c $< -o $@
 
+# by a rename, so that whoever looks finds the old library or the new one, never half of one
 $(LIB): $(OBJECTS) $(OBJ)/link.stamp
 	@$(if $(V),,echo "LD $@")
-	$(Q)$(LINK) -o $@
+	$(Q)$(LINK) -o $@.tmp && mv $@.tmp $@
 
 $(CDEF): src/neap.h
 	@mkdir -p $(@D)

@@ -1,32 +1,11 @@
--- The Makefile and the set-up, tried on a small tree of their own.
+-- The Makefile, tried on a small tree of its own.
 local lfs = require("lfs")
-
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local contents = file:read("*a")
-  file:close()
-  return contents
-end
-
-local function write(path, contents)
-  local file = assert(io.open(path, "wb"))
-  file:write(contents)
-  file:close()
-end
+local build_tree = require("spec.support.build_tree")
+local read, write, run = build_tree.read, build_tree.write, build_tree.run
 
 describe("building", function()
   local root = lfs.currentdir()
   local tree
-
-  -- what an outer make or a sanitizer set for the specs is not meant for the inner one
-  local function run(command)
-    local pipe = io.popen(string.format("cd '%s' && unset MAKEFLAGS MFLAGS MAKELEVEL LD_PRELOAD "
-      .. "NEAP_LIBRARY CFLAGS LDFLAGS CPPFLAGS; { %s; } 2>&1; echo \"status $?\"", tree, command))
-    local output = pipe:read("*a")
-    pipe:close()
-    local text, status = output:match("^(.*)status (%d+)\n$")
-    return text, tonumber(status)
-  end
 
   local function make(arguments)
     return run("make SETUP=0 " .. (arguments or ""))
@@ -38,24 +17,8 @@ describe("building", function()
     return n
   end
 
-  before_each(function()
-    tree = os.tmpname()
-    os.remove(tree)
-    for _, part in ipairs({ "", "/src", "/src/core", "/lua", "/lua/neap", "/examples", "/.ci" }) do
-      lfs.mkdir(tree .. part)
-    end
-    write(tree .. "/Makefile", read(root .. "/Makefile"))
-    write(tree .. "/.ci/setup", read(root .. "/.ci/setup"))
-    write(tree .. "/src/neap.h", read(root .. "/src/neap.h"))
-    write(tree .. "/src/core/one.c", '#include "neap.h"\nint neap_abi(void) { return NEAP_ABI; }\n')
-    write(tree .. "/src/core/two.c", '#include "neap.h"\nint neap_version(void) { return 1; }\n')
-    write(tree .. "/lua/neap/x.lua", "return 1\n")
-    write(tree .. "/examples/train.lua", "return 1\n")
-  end)
-
-  after_each(function()
-    os.execute("rm -rf '" .. tree .. "'")
-  end)
+  before_each(function() tree = build_tree.make() end)
+  after_each(build_tree.remove)
 
   it("compiles every source, links, and makes the declarations for LuaJIT", function()
     local output, status = make()
@@ -103,6 +66,36 @@ describe("building", function()
     assert.equal(0, compiled(output))
     assert.matches("LD build/libneap.so", output)
     assert.is_nil(run("nm -D build/libneap.so"):find("neap_version"))
+  end)
+
+  it("keeps the library that was there when a link breaks off half-way", function()
+    make()
+    write(tree .. "/cc", '#!/bin/sh\ncase "$*" in *-shared*) for word; do '
+      .. '[ "$last" = -o ] && echo half >"$word"; last=$word; done; exit 1;; esac\nexec cc "$@"\n')
+    run("chmod +x cc; touch -d '1 minute' src/core/two.c; sha256sum build/libneap.so >sum")
+    local output, status = make("CC=./cc")
+    assert.equal(2, status, output)
+    assert.same({ "build/libneap.so: OK\n", 0 }, { run("sha256sum -c sum") })
+    output, status = make()
+    assert.equal(0, status, output)
+    assert.matches("T neap_version\n", run("nm -D --defined-only build/libneap.so"))
+  end)
+
+  it("gives a new library to who comes, and leaves the old one to who has it", function()
+    make()
+    write(tree .. "/old.lua", [[
+      local ffi = require("ffi")
+      ffi.cdef("int neap_version(void);")
+      local old = ffi.load("./build/libneap.so")
+      assert(os.execute("sed -i 's/return 1/return 2/' src/core/two.c && make SETUP=0") == 0)
+      print("old", old.neap_version())
+    ]])
+    local output = run("luajit old.lua")
+    assert.matches("LD build/libneap.so", output)
+    assert.matches("old%\t1\n", output)
+    write(tree .. "/new.lua", "local ffi = require('ffi') ffi.cdef('int neap_version(void);') "
+      .. "print('new', ffi.load('./build/libneap.so').neap_version())")
+    assert.matches("new%\t2\n", (run("luajit new.lua")))
   end)
 
   it("stops at a warning", function()
@@ -166,97 +159,5 @@ describe("building", function()
     make()
     make("clean")
     assert.is_nil(lfs.attributes(tree .. "/build", "mode"))
-  end)
-
-  describe("set-up", function()
-    -- a machine made of the named commands; the scripts' own tools come from the real one
-    local function machine(commands)
-      lfs.mkdir(tree .. "/bin")
-      for _, tool in ipairs({ "sh", "dirname", "cat", "mkdir", "grep", "head", "tail", "env",
-        "touch" }) do
-        run("ln -s \"$(command -v " .. tool .. ")\" bin/" .. tool)
-      end
-      for name, body in pairs(commands) do
-        write(tree .. "/bin/" .. name, "#!/bin/sh\n" .. body .. "\n")
-      end
-      run("chmod +x bin/*; chmod +x .ci/setup")
-    end
-
-    local function setup(what)
-      return run("PATH='" .. tree .. "/bin' sh .ci/setup " .. (what or "test"))
-    end
-
-    local ALL = 'shift 3; for p in "$@"; do printf "installed=%s " "$p"; done'
-    local BUT_BUSTED = 'shift 3; for p in "$@"; do [ "$p" = lua-busted ] || [ -e installed ] && '
-      .. 'continue; printf "installed=%s " "$p"; done; '
-      .. '[ -e installed ] && for p in "$@"; do printf "installed=%s " "$p"; done; exit 0'
-
-    it("prints nothing where nothing is missing, and installs nothing", function()
-      machine({ ["dpkg-query"] = ALL, ["apt-get"] = "touch called", id = "echo 0" })
-      assert.same({ "", 0 }, { setup() })
-      assert.is_nil(lfs.attributes(tree .. "/called", "mode"))
-    end)
-
-    it("asks for exactly what is missing", function()
-      machine({ ["dpkg-query"] = BUT_BUSTED, id = "echo 0",
-        ["apt-get"] = 'echo "$@" >>asked; touch installed' })
-      local output, status = setup()
-      assert.equal(0, status, output)
-      assert.equal("neap set-up: installing lua-busted (log: build/setup.log)\n", output)
-      assert.matches("install %-%-no%-install%-recommends lua%-busted\n$", read(tree .. "/asked"))
-    end)
-
-    it("fetches the package lists once when the first try fails", function()
-      machine({ ["dpkg-query"] = BUT_BUSTED, id = "echo 0", ["apt-get"] = 'echo "$@" >>asked; '
-        .. 'case "$*" in *update*) touch updated;; *) [ -e updated ] && touch installed;; esac' })
-      local _, status = setup()
-      assert.equal(0, status)
-      assert.matches("install.*\n.*update\n.*install.*\n$", read(tree .. "/asked"))
-    end)
-
-    local function fails(commands, expected)
-      machine(commands)
-      local output, status = setup()
-      assert.equal(1, status, output)
-      assert.matches(expected, output)
-      return output
-    end
-
-    it("says what failed where apt-get cannot install", function()
-      fails({ ["dpkg-query"] = BUT_BUSTED, id = "echo 0",
-        ["apt-get"] = 'echo "E: Unable to locate package"; exit 100' },
-        "apt%-get could not install lua%-busted %(E: Unable to locate package%)")
-    end)
-
-    it("says so where there is no apt-get", function()
-      local output = fails({ id = "echo 0" }, "no apt%-get here .*SETUP=0\n$")
-      assert.is_nil(output:find("\n."))
-    end)
-
-    it("says so where there is neither root nor sudo", function()
-      fails({ ["dpkg-query"] = BUT_BUSTED, id = "echo 1000", ["apt-get"] = "touch called" },
-        "not root and no sudo .* apt%-get install lua%-busted\n$")
-      assert.is_nil(lfs.attributes(tree .. "/called", "mode"))
-    end)
-
-    it("does not wait for a password where nobody can type one", function()
-      fails({ ["dpkg-query"] = BUT_BUSTED, id = "echo 1000", ["apt-get"] = "touch called",
-        sudo = "exit 1" }, "sudo wants a password .* run: sudo apt%-get install lua%-busted\n$")
-    end)
-
-    it("goes through sudo where that asks nothing", function()
-      machine({ ["dpkg-query"] = BUT_BUSTED, id = "echo 1000", ["apt-get"] = "touch installed",
-        sudo = 'printf "%s\\n" "$*" >>sudone; shift; "$@"' })
-      local _, status = setup()
-      assert.equal(0, status)
-      assert.matches("%-n env DEBIAN_FRONTEND=noninteractive apt%-get", read(tree .. "/sudone"))
-    end)
-
-    it("takes a stamp of another list for none", function()
-      machine({ ["dpkg-query"] = BUT_BUSTED, id = "echo 0", ["apt-get"] = "touch installed" })
-      lfs.mkdir(tree .. "/build")
-      write(tree .. "/build/setup-test", "gcc make\n")
-      assert.matches("installing lua%-busted", (setup()))
-    end)
   end)
 end)
