@@ -11,6 +11,7 @@ local module = require("neap.nn.module")
 local executor = require("neap.checkpoint.executor")
 local profile = require("neap.checkpoint.profile")
 local plan = require("neap.checkpoint.plan")
+local plan_file = require("neap.checkpoint.plan_file")
 
 tensor_methods.seal({ __add = op.add, __mul = function(a, b)
   if type(a) == "number" then return op.scale(b, a) end
@@ -44,6 +45,10 @@ return {
   executor = executor.new,
   step = executor.step,
   profile = profile.measure,
-  plan = plan.build,
+  plan = require("neap.checkpoint.plan_build").plan,
+  plan_load = plan_file.load,
+  plan_compare = require("neap.checkpoint.plan_compare").compare,
+  profile_save = plan_file.save_profile,
+  profile_load = plan_file.load_profile,
   simulate = plan.simulate,
 }

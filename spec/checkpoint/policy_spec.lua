@@ -91,8 +91,8 @@ describe("policy", function()
       local message = message_of(policy.parse, "every_n:" .. value)
       assert.equal("every_n:" .. value .. ": expected a whole number, 1 to 2^53", message)
       message = message_of(policy.parse, "segments:" .. value)
-      assert.equal("segments:" .. value .. ": expected a whole number, 1 to the number of stages",
-        message)
+      assert.equal("segments:" .. value .. ": expected a whole number, 1 to the number of stages, "
+        .. "or auto", message)
     end
     for _, value in ipairs({ -1, 2.5, 0 / 0, math.huge, 2 ^ 60, "2", true }) do
       assert.matches("expected a whole number, 1 to", message_of(policy.parse,

@@ -42,6 +42,14 @@ local function close_names(prefix, stages)
   return "stages: " .. table.concat(names, ", ") .. (#stages > 12 and ", ..." or "")
 end
 
+--- Raises that a name matches no stage, with close ones.
+---@param who string  "by_name:blok"
+---@param prefix string
+---@param stages { name: string }[]
+function M.refuse(who, prefix, stages)
+  fail.usage("%s matches no stage; %s", who, close_names(prefix, stages))
+end
+
 --- Which stages the prefixes take; one that takes none is a usage error that lists close names.
 ---@param prefixes string[]
 ---@param stages { name: string }[]
@@ -54,11 +62,36 @@ function M.drops(prefixes, stages)
     for i, stage in ipairs(stages) do
       if M.matches(prefix, stage.name) then drops[i], found = true, true end
     end
-    if not found then
-      fail.usage("by_name:%s matches no stage; %s", prefix, close_names(prefix, stages))
-    end
+    if not found then M.refuse("by_name:" .. prefix, prefix, stages) end
   end
   return drops
+end
+
+--- Where segments start that begin at these stages, from 0: a whole name, else the first stage that
+--- goes on after it. The chain's first stage starts one in any case.
+---@param list string[]
+---@param stages { name: string }[]
+---@return integer[] starts  rising, the first one is 0
+function M.starts(list, stages)
+  local starts, by = { 0 }, {}
+  for _, name in ipairs(list) do
+    local at
+    for i, stage in ipairs(stages) do
+      if stage.name == name then at = i - 1 end
+    end
+    for i = #stages, at and #stages + 1 or 1, -1 do
+      if M.matches(name, stages[i].name) then at = i - 1 end
+    end
+    if not at then M.refuse("segments: start '" .. name .. "'", name, stages) end
+    if by[at] then
+      fail.usage("segments: '%s' and '%s' both start at stage %d (%s)", by[at], name, at,
+        stages[at + 1].name)
+    end
+    by[at] = name
+    if at > 0 then starts[#starts + 1] = at end
+  end
+  table.sort(starts)
+  return starts
 end
 
 return M

@@ -2,7 +2,6 @@
 local N = require("neap.ffi")
 local fail = require("neap.fail")
 local plan_live = require("neap.checkpoint.plan_live")
-local policy = require("neap.checkpoint.policy")
 local stages = require("neap.checkpoint.stages")
 local whole = require("neap.checkpoint.whole")
 
@@ -23,6 +22,8 @@ local M = {}
 ---@field notes string[]|nil  sentences to say out loud
 ---@field measured_peak_bytes number|nil  set after a run, printed beside the prediction
 ---@field least_bytes number|nil  least feasible plan budget, where somebody knows it
+---@field names string[]|nil  of the stages; a profile of other ones is refused
+---@field budget_bytes number|nil  the plan budget that it keeps
 local Plan = {}
 Plan.__index = Plan
 
@@ -33,6 +34,12 @@ Plan.__tostring = function(self)
   return require("neap.checkpoint.plan_table").text(self, profiles[self])
 end
 
+--- Writes the plan to a file that neap.plan_load reads. Raises "input/output".
+---@param path string
+function Plan:save(path)
+  require("neap.checkpoint.plan_file").save(self, path)
+end
+
 local KEEPS = {
   nothing = C.NEAP_KEEP_NOTHING, input = C.NEAP_KEEP_INPUT, everything = C.NEAP_KEEP_EVERYTHING,
 }
@@ -41,12 +48,18 @@ local OPS = { "forward", "backward", "free" }
 
 -- ---- actions between Lua and C ----
 
-local function from_c(actions, n)
+--- Actions as C wrote them.
+---@param actions ffi.cdata*  neap_action[n]
+---@param n number
+---@param profile neap.Profile  knows the names of modes
+---@return neap.Action[]
+function M.from_c(actions, n, profile)
   local list = {}
   for a = 0, n - 1 do
     local action, stage = actions[a], actions[a].stage
     if action.op == C.NEAP_ACTION_FORWARD then
-      list[a + 1] = { op = "forward", stage = stage, keep = KEEP_NAMES[action.keep + 1] }
+      list[a + 1] = { op = "forward", stage = stage, keep = KEEP_NAMES[action.keep + 1],
+        mode = stages.mode_name(profile.stages[stage + 1], action.mode) }
     elseif action.op == C.NEAP_ACTION_BACKWARD then
       list[a + 1] = { op = "backward", stage = stage }
     else
@@ -65,6 +78,7 @@ local function word(place, field, value, names)
 end
 
 local function mode_to_c(place, action, profile)
+  if profile == false then return 0 end
   local stage = profile and profile.stages[action.stage + 1]
   local number = stage and stages.mode_number(stage, action.mode)
   if not number then
@@ -100,7 +114,7 @@ end
 --- The actions as C reads them; what is malformed is a usage error.
 ---@param plan neap.Plan
 ---@param n_stages number  of the profile
----@param profile neap.Profile|nil  knows the names of modes
+---@param profile neap.Profile|nil|false  knows the names of modes; false: any name is taken
 ---@return ffi.cdata* actions  neap_action[n]
 ---@return number n
 function M.to_c(plan, n_stages, profile)
@@ -119,40 +133,7 @@ function M.to_c(plan, n_stages, profile)
   return actions, n
 end
 
--- ---- building ----
-
-local function starts_of(n_segments, n_stages)
-  local segments = ffi.new("neap_segments *[1]")
-  check(C.neap_segments_new(n_segments, n_stages, segments))
-  local starts = ffi.new("int32_t[?]", n_segments)
-  for k = 0, n_segments - 1 do starts[k] = C.neap_segments_start(segments[0], k) end
-  C.neap_segments_free(segments[0])
-  return starts
-end
-
-local function build_segments(spec, c_stages, n, actions)
-  if spec.k > n then
-    fail.usage("%s: this model has %d stages; allowed 1..%d", spec.text, n, n)
-  end
-  local notes = spec.k == 1 and { "segments:1 keeps everything" } or nil
-  return C.neap_plan_from_segments(n, c_stages, spec.k, starts_of(spec.k, n), actions), notes
-end
-
-local function build_drops(spec, profile, c_stages, n, actions)
-  local drops, any = ffi.new("uint8_t[?]", n), false
-  for i, drop in ipairs(policy.drops(spec, profile.stages)) do
-    drops[i - 1] = drop and 1 or 0
-    any = any or drop
-  end
-  local notes = {}
-  if drops[n - 1] == 1 then
-    notes[1] = string.format("%s is the last stage: recomputing it saves nothing, done as asked",
-      profile.stages[n].name)
-  elseif not any and spec.kind ~= "none" then
-    notes[1] = spec.text .. " drops nothing here: every stage keeps everything"
-  end
-  return C.neap_plan_from_drops(n, c_stages, drops, actions), notes[1] and notes
-end
+-- ---- making ----
 
 --- Makes a plan of hand-written or planned actions: it prints itself, with bytes when the profile
 --- is given.
@@ -164,26 +145,28 @@ function M.new(fields, profile)
   return setmetatable(fields, Plan)
 end
 
---- The plan of a policy or of segments for a chain.
+--- The plan of a policy for a chain. A budget that no plan keeps: an error, "does not fit".
 ---@param spec string|table|neap.Policy  see policy.parse
 ---@param profile neap.Profile
+---@param options neap.PlanOptions|nil
 ---@return neap.Plan
-function M.build(spec, profile)
-  spec = policy.parse(spec)
-  local c_stages, n = stages.read(profile)
-  local actions = ffi.new("neap_action[?]", check(C.neap_plan_capacity(n)))
-  local n_actions, notes
-  if spec.kind == "segments" then
-    n_actions, notes = build_segments(spec, c_stages, n, actions)
-  else
-    n_actions, notes = build_drops(spec, profile, c_stages, n, actions)
-  end
-  return M.new({
-    spec = spec.text, n_stages = n, actions = from_c(actions, check(n_actions)), notes = notes,
-  }, profile)
+function M.build(spec, profile, options)
+  return require("neap.checkpoint.plan_build").build(spec, profile, options)
 end
 
 -- ---- judging ----
+
+-- a plan that knows its stages is of no use for others, even where there are as many
+local function check_names(plan, profile)
+  local list = plan.names
+  if type(list) ~= "table" then return end
+  for i, stage in ipairs(profile.stages) do
+    if list[i] ~= stage.name then
+      fail.usage("the plan is of another chain: its stage %d is '%s', the profile's is '%s'", i - 1,
+        tostring(list[i]), stage.name)
+    end
+  end
+end
 
 --- Whether the plan reads only what is there, frees all and runs every backward once.
 ---@param plan neap.Plan
@@ -193,6 +176,7 @@ end
 function M.validate(plan, profile)
   local c_stages, n = stages.read(profile)
   local actions, n_actions = M.to_c(plan, n, profile)
+  check_names(plan, profile)
   local code = C.neap_plan_validate(n, c_stages, n_actions, actions)
   if code == C.NEAP_ERR_PLAN then return nil, ffi.string(C.neap_last_error()) end
   check(code)
@@ -214,6 +198,7 @@ end
 function M.simulate(plan, profile)
   local c_stages, n = stages.read(profile)
   local actions, n_actions = M.to_c(plan, n, profile)
+  check_names(plan, profile)
   local out = ffi.new("neap_simulation")
   local line = ffi.new("int64_t[?]", math.max(2 * n_actions, 1))
   check(C.neap_plan_simulate(n, c_stages, n_actions, actions, out, line))
@@ -242,6 +227,7 @@ function M.describe(action, profile)
   local name = stage and " (" .. stage.name .. ")" or ""
   if action.op == "free" then return string.format("free %s_%d", action.what, action.stage) end
   local keep = action.keep and ", keep " .. action.keep or ""
+  if action.mode then keep = keep .. " (" .. action.mode .. ")" end
   return string.format("%s %d%s%s", action.op, action.stage, name, keep)
 end
 

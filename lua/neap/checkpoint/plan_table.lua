@@ -1,25 +1,42 @@
 -- How a plan prints: a row a stage, the predicted peak and where, what it costs beside keep-all.
 local bytes = require("neap.bytes")
 local plans = require("neap.checkpoint.plan")
+local stages = require("neap.checkpoint.stages")
 
 local M = {}
 
--- what each stage keeps after its first forward, and how often it runs again
-local function rows_of(plan)
-  local keeps, forwards = {}, {}
+---@class neap.PlanRow
+---@field keep string|nil  after its first forward
+---@field mode string|nil  of the last forward that keeps everything
+---@field forwards integer
+
+--- What each stage keeps after its first forward, and how often it runs; by stage, from 0.
+---@param plan neap.Plan
+---@return table<integer, neap.PlanRow>
+function M.rows(plan)
+  local rows = {}
+  for i = 0, plan.n_stages - 1 do rows[i] = { forwards = 0 } end
   for _, action in ipairs(plan.actions) do
-    if action.op == "forward" then
-      keeps[action.stage] = keeps[action.stage] or action.keep
-      forwards[action.stage] = (forwards[action.stage] or 0) + 1
+    local row = action.op == "forward" and rows[action.stage]
+    if row then
+      row.keep = row.keep or action.keep
+      row.mode = action.mode or row.mode
+      row.forwards = row.forwards + 1
     end
   end
-  return keeps, forwards
+  return rows
 end
 
-local function kept_bytes(profile, i, keep)
-  local held = i > 0 and (keep == "input" or keep == "everything")
+local function residuals(stage, mode)
+  local number = mode and stages.mode_number(stage, mode)
+  return number and stage.modes[number].saved_bytes or stage.saved_bytes
+end
+
+local function kept_bytes(profile, i, row)
+  local held = i > 0 and (row.keep == "input" or row.keep == "everything")
   local boundary = held and tonumber(profile.stages[i].out_bytes) or 0
-  return boundary + (keep == "everything" and tonumber(profile.stages[i + 1].saved_bytes) or 0)
+  local stage = profile.stages[i + 1]
+  return boundary + (row.keep == "everything" and tonumber(residuals(stage, row.mode)) or 0)
 end
 
 -- columns as wide as their widest cell; all but the first few are numbers and stand right
@@ -41,16 +58,18 @@ local function aligned(rows, n_left)
 end
 
 local function stage_lines(plan, profile)
-  local keeps, forwards = rows_of(plan)
+  local found = M.rows(plan)
   local rows = { profile and { "stage", "name", "keeps", "kept", "residuals", "recomputed" }
     or { "stage", "keeps", "recomputed" } }
   for i = 0, plan.n_stages - 1 do
-    local keep, again = keeps[i] or "-", tostring(math.max((forwards[i] or 0) - 1, 0))
+    local row = found[i]
+    local keep, again = row.keep or "-", tostring(math.max(row.forwards - 1, 0))
+    if row.mode then keep = keep .. " (" .. row.mode .. ")" end
     if profile then
       local stage = profile.stages[i + 1]
       rows[i + 2] = {
-        tostring(i), stage.name, keep, bytes.format(kept_bytes(profile, i, keep)),
-        bytes.format(stage.saved_bytes), again,
+        tostring(i), stage.name, keep, bytes.format(kept_bytes(profile, i, row)),
+        bytes.format(residuals(stage, row.mode)), again,
       }
     else
       rows[i + 2] = { tostring(i), keep, again }

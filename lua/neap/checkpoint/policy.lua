@@ -1,20 +1,30 @@
--- Policies as text or tables: which stages drop their residuals (are CHECKPOINTED) and which store.
+-- Policies as text or tables: which stages drop their residuals (are CHECKPOINTED), which store.
 local N = require("neap.ffi")
-local bytes = require("neap.bytes")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
+local grammar = require("neap.checkpoint.grammar")
 local names = require("neap.checkpoint.names")
+local rules = require("neap.checkpoint.rules")
 local whole = require("neap.checkpoint.whole")
 
 local C, ffi, check = N.C, N.ffi, N.check
 local M = {}
 
 ---@class neap.Policy
----@field kind string  none, all, every_n, by_name, greedy, segments
+---@field kind string  a word of the grammar, or "rules"
 ---@field text string  canonical spec, e.g. "every_n:2"
+---@field is_text boolean  whether the text says all of it, so that parse reads it back
 ---@field n number|nil  every_n: each n-th stage is dropped, the first one among them
 ---@field names string[]|nil  by_name: stages to drop, whole names or up to a separator
----@field budget number|nil  greedy: bytes of residuals to store, first fit
----@field k number|nil  segments: how many
+---@field budget number|string|nil  greedy: bytes of residuals to store, first fit; optimal: plan
+---  budget or "auto"
+---@field k number|string|nil  segments: how many, or "auto"
+---@field starts string[]|nil  segments: the stages where they begin
+---@field slots number|nil  revolve: boundaries kept at once
+---@field mode neap.Mode|nil  selective: the ops whose outputs stay
+---@field modes neap.Mode[]|nil  rules, optimal: those that stages may be in
+---@field rules table[]|nil
+---@field default neap.Outcome|nil
 local Policy = {}
 Policy.__index = Policy
 Policy.__tostring = function(self) return self.text end
@@ -27,124 +37,80 @@ local KINDS = {
   greedy = C.NEAP_POLICY_GREEDY,
 }
 
-local function whole_value(shown, value, low, range)
-  if not whole.is(value, low) then fail.usage("%s: expected a whole number, %s", shown, range) end
-  return value
-end
-
-local function read_every_n(shown, value)
-  if value == 0 then fail.usage("%s would drop nothing: say 'none' (allowed: 1 to 2^53)", shown) end
-  return { n = whole_value(shown, value, 1, "1 to 2^53") }, value
-end
-
-local function read_segments(shown, value)
-  return { k = whole_value(shown, value, 1, "1 to the number of stages") }, value
-end
-
-local function read_names(shown, list)
-  if type(list) ~= "table" or #list == 0 then
-    fail.usage("%s: expected the names of stages, e.g. by_name:block.0,block.1", shown)
-  end
-  for i, name in ipairs(list) do
-    if type(name) ~= "string" or name == "" or name:find("[,%z]") then
-      fail.usage("%s: name %d is '%s'; expected a stage's name, or its part before a separator",
-        shown, i, tostring(name))
-    end
-  end
-  return { names = { unpack(list) } }, table.concat(list, ",")
-end
-
-local function read_greedy(shown, value, available)
-  local budget, message = bytes.parse(value, available)
-  if not budget then fail.usage("%s: %s", shown, message) end
-  return { budget = budget }, budget
-end
-
-local function split(text)
-  local list = {}
-  for name in (text .. ","):gmatch("([^,]*),") do list[#list + 1] = name:match("^%s*(.-)%s*$") end
-  return list
-end
-
--- digits only: "1e3", "0x2", "2.5" and "2 " are no numbers of layers
-local function digits(text) return text:match("^%-?%d+$") and tonumber(text) or text end
-
--- word -> how its argument looks, its key in a table, from text, the reader
-local WORDS = {
-  none = {},
-  all = {},
-  every_n = { form = "N", key = "n", from_text = digits, read = read_every_n },
-  by_name = { form = "prefix,prefix", key = "names", from_text = split, read = read_names },
-  greedy = { form = "BYTES", key = "budget", read = read_greedy },
-  segments = { form = "K", key = "k", from_text = digits, read = read_segments },
-}
-local ORDER = { "none", "all", "every_n", "by_name", "greedy", "segments" }
-
-local function allowed()
-  local forms = {}
-  for i, name in ipairs(ORDER) do
-    forms[i] = name .. (WORDS[name].form and ":" .. WORDS[name].form or "")
-  end
-  return table.concat(forms, ", ")
-end
-
-local function word_of(name)
-  if WORDS[name] then return WORDS[name] end
-  local near = fail.nearest(tostring(name), ORDER)
-  fail.usage("unknown policy '%s'%s; allowed: %s", tostring(name),
-    near and string.format(", did you mean '%s'?", near) or "", allowed())
-end
-
-local function finish(kind, fields, value)
+local function finish(kind, fields, value, shown)
   fields.kind = kind
   if type(value) == "number" then value = string.format("%.0f", value) end
-  fields.text = value and kind .. ":" .. value or kind
+  fields.text = shown or (value and kind .. ":" .. value or kind)
+  fields.is_text = shown == nil and fields.modes == nil
   return setmetatable(fields, Policy)
 end
 
 local function parse_text(text, available)
-  local kind, argument = text:match("^([^:]*):(.*)$")
-  kind = kind or text
-  local word = word_of(kind)
-  if not word.read then
-    if argument then fail.usage("%s: '%s' takes no argument", text, kind) end
+  local kind, given = grammar.parts(text)
+  local word = grammar.word(kind)
+  if not word.form then
+    if given then fail.usage("%s: '%s' takes no argument", text, kind) end
     return finish(kind, {})
   end
-  if not argument or argument == "" then
-    fail.usage("%s: expected %s:%s", text, kind, word.form)
-  end
-  return finish(kind, word.read(text, word.from_text and word.from_text(argument) or argument,
-    available))
+  if not given or given == "" then fail.usage("%s: expected %s:%s", text, kind, word.form) end
+  return finish(kind, grammar.read(kind, word.first, word.from_text and word.from_text(given)
+    or given, available, nil, text))
+end
+
+local function keys_of(word)
+  local keys = { "policy" }
+  for key in pairs(word.keys or {}) do keys[#keys + 1] = key end
+  for _, key in ipairs(word.more or {}) do keys[#keys + 1] = key end
+  table.sort(keys)
+  return keys
 end
 
 local function parse_table(spec, available)
-  if type(spec.policy) ~= "string" then
-    fail.usage("policy is a %s; allowed: %s", type(spec.policy), allowed())
+  if spec.rules ~= nil then
+    local fields, text = rules.read(spec)
+    return finish("rules", fields, nil, text)
   end
-  local kind, argument = spec.policy:match("^([^:]*):(.*)$")
-  local word = word_of(kind or spec.policy)
-  local keys = { "policy", not argument and word.key or nil }
+  if type(spec.policy) ~= "string" then
+    fail.usage("policy is a %s; allowed: %s, or a table { rules = ... }", type(spec.policy),
+      grammar.allowed())
+  end
+  local kind, given = grammar.parts(spec.policy)
+  local word = grammar.word(kind)
+  local keys, found = given and { "policy" } or keys_of(word), nil
   for key in pairs(spec) do
-    if key ~= "policy" and (argument or key ~= word.key) then
-      fail.usage("policy '%s': %s", spec.policy, fail.unknown("key", key, keys))
+    local known = false
+    for _, name in ipairs(keys) do known = known or name == key end
+    if not known then
+      fail.usage("policy '%s': %s", spec.policy, fail.unknown("key", argument.word(key), keys))
+    end
+    if word.keys and word.keys[key] then
+      if found then fail.usage("policy '%s': '%s' or '%s', not both", kind, found, key) end
+      found = key
     end
   end
-  if argument or not word.read then return parse_text(spec.policy, available) end
-  local value = spec[word.key]
-  if value == nil then fail.usage("policy '%s' needs '%s'", spec.policy, word.key) end
-  local shown = spec.policy .. (type(value) == "table" and "" or ":" .. tostring(value))
-  return finish(spec.policy, word.read(shown, value, available))
+  if given or not word.form then return parse_text(spec.policy, available) end
+  if not found then fail.usage("policy '%s' needs '%s'", spec.policy, word.first) end
+  return finish(kind, grammar.read(kind, found, spec[found], available, spec))
 end
 
---- Reads a policy from text ("every_n:2") or a table ({ policy = "every_n", n = 2 }).
+--- Reads a policy from text ("every_n:2") or a table ({ policy = "every_n", n = 2 },
+--- { rules = { { "block", "recompute" } } }).
 ---@param spec string|table|neap.Policy
----@param available number|nil  bytes that a percentage of greedy is of
+---@param available number|nil  bytes that a percentage is of
 ---@return neap.Policy
 function M.parse(spec, available)
   if getmetatable(spec) == Policy then return spec end
   if type(spec) == "string" then return parse_text(spec, available) end
   if type(spec) == "table" then return parse_table(spec, available) end
-  fail.usage("policy is a %s; allowed: %s", type(spec), allowed())
+  fail.usage("policy is a %s; allowed: %s", type(spec), grammar.allowed())
+end
+
+--- The modes that stages have to be measured in before the policy can be planned.
+---@param spec string|table|neap.Policy
+---@return neap.Mode[]  none for most policies
+function M.modes(spec)
+  spec = M.parse(spec)
+  return spec.mode and { spec.mode } or spec.modes or {}
 end
 
 --- The policy as C reads it: bytes of names are compared, n = 0 drops nothing.
@@ -154,8 +120,8 @@ end
 function M.to_c(spec)
   local kind = KINDS[spec.kind]
   if not kind then
-    fail.usage("'%s' decides over segments, not over single activations; allowed: none, all, "
-      .. "every_n, by_name, greedy", tostring(spec.text or spec.kind))
+    fail.usage("'%s' decides over segments or a whole chain, not over one activation; allowed: "
+      .. "none, all, every_n, by_name, greedy", tostring(spec.text or spec.kind))
   end
   local list = spec.names or {}
   local prefixes = ffi.new("const char *[?]", math.max(#list, 1))
@@ -183,7 +149,7 @@ function M.decides(spec, name, index, n_bytes, stored)
 end
 
 --- Which stages of a chain drop their residuals.
----@param spec string|table|neap.Policy  every kind but segments
+---@param spec string|table|neap.Policy  every kind that decides stage by stage
 ---@param stages { name: string, saved_bytes: number }[]
 ---@return boolean[] drops  drops[i] is about stages[i]
 function M.drops(spec, stages)
@@ -195,6 +161,24 @@ function M.drops(spec, stages)
     if not drops[i] then stored = stored + whole.u64(stage.saved_bytes, "saved_bytes") end
   end
   return drops
+end
+
+--- What becomes of each stage: its residuals are dropped, stored, or some of them stay.
+---@param spec string|table|neap.Policy  every kind that decides stage by stage
+---@param stages { name: string, saved_bytes: number }[]
+---@return neap.Outcome[]
+function M.outcomes(spec, stages)
+  spec = M.parse(spec)
+  if spec.kind == "rules" then return rules.outcomes(spec, stages) end
+  local list = {}
+  if spec.kind == "selective" then
+    for i = 1, #stages do list[i] = { text = spec.text, drop = false, mode = spec.mode } end
+    return list
+  end
+  for i, drop in ipairs(M.drops(spec, stages)) do
+    list[i] = { text = drop and "recompute" or "store", drop = drop }
+  end
+  return list
 end
 
 return M
