@@ -437,6 +437,100 @@ NEAP_API int neap_segments_record(neap_segments *segments, uint64_t k, const flo
 NEAP_API int neap_segments_get(const neap_segments *segments, uint64_t k, const float **data,
                                uint64_t *n);
 
+/* ---- layers: policies that look at all layers of a model at once ------------------------------
+ */
+
+enum {
+  NEAP_LAYER_OTHER,
+  NEAP_LAYER_ATTENTION,
+  NEAP_LAYER_FFN,
+  NEAP_LAYER_EMBEDDING,
+  NEAP_LAYER_NORM,
+  NEAP_N_LAYER_KINDS
+};
+
+typedef struct neap_layer {
+  uint64_t index; /* its number in the model; the list may hold any, each once */
+  uint64_t bytes; /* of its activation */
+  uint64_t flops; /* of recomputing it */
+  int32_t kind;   /* NEAP_LAYER_* */
+} neap_layer;
+
+/* "Position" is the place in the list, from 0; ties go to the smaller position. */
+enum {
+  NEAP_LAYERS_NONE,             /* drop none */
+  NEAP_LAYERS_ALL,              /* drop all */
+  NEAP_LAYERS_EVERY_N,          /* drop positions 0, n, 2n, ... */
+  NEAP_LAYERS_SPECIFIC,         /* drop those whose index is listed; others listed are harmless */
+  NEAP_LAYERS_MEMORY_THRESHOLD, /* drop where bytes >= threshold; 0 drops all */
+  NEAP_LAYERS_FEWEST,  /* drop the fewest such that the others' bytes are at most the budget; of
+                          those the fewest bytes, then the smallest positions. Not the source
+                          system's pass, which forgot its sum at each drop. Meets any budget */
+  NEAP_LAYERS_BY_KIND, /* drop those of one kind */
+  NEAP_LAYERS_RATIO,   /* drop m = floor(ratio * n + 1/2), at positions floor(i * n / m) */
+  NEAP_LAYERS_LARGEST, /* drop the n with most bytes */
+  NEAP_LAYERS_BUDGET   /* drop the least FLOPs such that stored bytes + the largest dropped
+                          activation (there again while it is recomputed) are at most the budget;
+                          of those the fewest layers, then the smallest positions. INFEASIBLE when
+                          dropping all does not do */
+};
+
+typedef struct neap_layer_policy {
+  int32_t kind;            /* NEAP_LAYERS_* */
+  int32_t layer_kind;      /* BY_KIND */
+  uint64_t n;              /* EVERY_N; LARGEST: how many, more than there are takes all */
+  uint64_t bytes;          /* MEMORY_THRESHOLD: the threshold; FEWEST: the budget */
+  double ratio;            /* RATIO: 0 to 1 */
+  double budget_mib;       /* BUDGET, in MiB, rounded down to bytes: 0 or more, may be infinite */
+  uint64_t n_indices;      /* SPECIFIC */
+  const uint64_t *indices; /* any order, duplicates are harmless */
+} neap_layer_policy;
+
+/* Writes drops[i] = 1 for each layer to drop. INVALID for a policy or a kind without meaning
+ * (EVERY_N of 0, a ratio outside 0..1, NaN), DUPLICATE for an index twice, OVERFLOW when the bytes
+ * sum to more than 64 bits hold. An empty list is no error. FEWEST and BUDGET search exactly, as
+ * long as that takes about a million steps; 1 instead of 0 says that they were cut short (then the
+ * number of layers of FEWEST and the budget still hold, and what comes second may be more than the
+ * least). */
+NEAP_API int neap_layers_drops(const neap_layer_policy *policy, uint64_t n,
+                               const neap_layer *layers, uint8_t *drops);
+/* The same where only sizes are known: n layers with indices 0..n-1, of sizes[i] bytes; missing
+ * sizes are 0, superfluous ones are ignored. NONE to FEWEST and LARGEST; here EVERY_N of 0 drops
+ * none. */
+NEAP_API int neap_layers_drops_by_size(const neap_layer_policy *policy, uint64_t n,
+                                       uint64_t n_sizes, const uint64_t *sizes, uint8_t *drops);
+
+typedef struct neap_layers_estimate {
+  uint64_t n_layers, n_dropped;
+  uint64_t stored_bytes, dropped_bytes;
+  uint64_t recompute_peak_bytes; /* the largest dropped activation */
+  uint64_t estimate_bytes;       /* stored_bytes + recompute_peak_bytes */
+  uint64_t recompute_flops;      /* of all dropped ones */
+  float dropped_fraction;        /* of layers, as f32(dropped) / f32(layers); 0 of none */
+  double freed_fraction;         /* of bytes; 0 of none */
+} neap_layers_estimate;
+
+/* What dropping these does; OVERFLOW when a sum does not fit in 64 bits. */
+NEAP_API int neap_layers_estimate_drops(uint64_t n, const neap_layer *layers, const uint8_t *drops,
+                                        neap_layers_estimate *out);
+NEAP_API double neap_layer_cost_ratio(const neap_layer *layer); /* FLOPs a byte; 0 for 0 bytes */
+NEAP_API const char *neap_layer_kind_name(int kind);            /* "attention"; NULL for others */
+
+/* Activations held now, by layer index, against a capacity that is told, not enforced. */
+typedef struct neap_buffer neap_buffer;
+NEAP_API int neap_buffer_new(uint64_t capacity_bytes, neap_buffer **out);
+NEAP_API void neap_buffer_free(neap_buffer *buffer);
+/* DUPLICATE when the layer is held already, OVERFLOW when the sum does not fit in 64 bits; a push
+ * beyond the capacity is not refused. */
+NEAP_API int neap_buffer_push(neap_buffer *buffer, uint64_t index, uint64_t bytes);
+/* Gives its bytes (bytes may be NULL); NOT_FOUND. */
+NEAP_API int neap_buffer_evict(neap_buffer *buffer, uint64_t index, uint64_t *bytes);
+NEAP_API uint64_t neap_buffer_bytes(const neap_buffer *buffer);
+NEAP_API uint64_t neap_buffer_count(const neap_buffer *buffer);
+NEAP_API int neap_buffer_holds(const neap_buffer *buffer, uint64_t index); /* 1 or 0 */
+/* Bytes / capacity: above 1 when over-full. Of no capacity: 1 with nothing in it, else infinite. */
+NEAP_API double neap_buffer_pressure(const neap_buffer *buffer);
+
 /* ---- plans: actions as data, validated and simulated
  * ------------------------------------------------- */
 

@@ -54,6 +54,23 @@ enum { NEAP__MAX_STAGES = 1 << 26 }; /* five actions a stage fit an int */
 
 int neap__stages_check(int n_stages, const neap_stage *stages);
 
+/* ---- layers_fewest.c and layers_budget.c: decisions that need the sum of others ---- */
+
+typedef struct neap__by_size {
+  uint64_t bytes, position;
+} neap__by_size;
+
+/* Most bytes first, then the smaller position; ends with neap__host_free. NULL: no memory, said. */
+neap__by_size *neap__layers_by_size(uint64_t n, const neap_layer *layers);
+/* The rules FEWEST and BUDGET over layers whose bytes sum to 64 bits; drops holds zeros. 1: the
+ * search was cut short. */
+int neap__layers_fewest(uint64_t n, const neap_layer *layers, uint64_t budget, uint8_t *drops);
+int neap__layers_budget(uint64_t n, const neap_layer *layers, uint64_t budget, uint8_t *drops);
+/* Whether a drops the smaller positions: the first difference decides. */
+int neap__drops_before(uint64_t n, const uint8_t *a, const uint8_t *b);
+
+enum { NEAP__SEARCH_STEPS = 1 << 20 };
+
 /* ---- plan.c: the rules of a plan, the same for validator and simulator ---- */
 
 /* What is there while a plan runs. */

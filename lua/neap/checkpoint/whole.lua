@@ -34,7 +34,16 @@ end
 ---@return number|ffi.cdata*
 function M.number(value)
   local number = tonumber(value)
-  return number <= LARGEST and number or value
+  -- 2^53 + 1 becomes 2^53 as a number
+  return (number < LARGEST or value == LARGEST) and number or value
+end
+
+--- Its decimal digits.
+---@param value number|ffi.cdata*
+---@return string
+function M.text(value)
+  if type(value) == "number" then return string.format("%.0f", value) end
+  return (tostring(value):gsub("U?LL$", ""))
 end
 
 --- An array of numbers as floats; anything else in it is a usage error that begins with what.
