@@ -9,7 +9,6 @@ local rng = require("neap.rng")
 local op = require("neap.op")
 local module = require("neap.nn.module")
 local executor = require("neap.checkpoint.executor")
-local profile = require("neap.checkpoint.profile")
 local plan = require("neap.checkpoint.plan")
 local plan_file = require("neap.checkpoint.plan_file")
 
@@ -47,7 +46,7 @@ return {
   activation_buffer = require("neap.checkpoint.buffer").new,
   executor = executor.new,
   step = executor.step,
-  profile = profile.measure,
+  profile = require("neap.checkpoint.timing").profile,
   plan = require("neap.checkpoint.plan_build").plan,
   plan_load = plan_file.load,
   plan_compare = require("neap.checkpoint.plan_compare").compare,

@@ -104,7 +104,10 @@ local TYPES = {
     read = function(text) return text end,
   },
   checkpoint = {
-    expects = function() return "a policy like none, segments:4 or optimal:auto, or a table" end,
+    expects = function()
+      return "a policy like none, segments:4 or optimal:auto, or a table of plain data (the run's "
+        .. "directory keeps it, and a function cannot be kept)"
+    end,
     check = function(value)
       return is_name(value) or type(value) == "table" and is_data(value, 1)
     end,
