@@ -106,11 +106,12 @@ describe("misuse of", function()
     misuse.kinds.many = { { "many elements", w.x }, { "another", w.leaf } }
     spoil("tensor:item", x.item, { { "many", w.number } })
     spoil("tensor:backward", x.backward, { { "many", w.number } })
-    for _, sum in ipairs({ function(a, b) return a + b end, function(a, b) return a * b end }) do
+    for _, sum in ipairs({ function(a, b) return a + b end, function(a, b) return a * b end,
+      function(a, b) return a - b end }) do
       misuse.kinds.operand = { { "text", "a" }, { "a table", {} }, { "true", true },
         { "a freed tensor", w.freed }, { "another device's", w.null }, { "an i32", w.i32 },
         { "a function", print }, { "another shape", w.odd }, { "a cdata", ffi.new("int[1]") } }
-      spoil("+ or *", sum, { { "operand", x }, { "operand", w.y } })
+      spoil("+, * or -", sum, { { "operand", x }, { "operand", w.y } })
     end
     spoil("* by a number", function(n) return x * n end, { { "operand", 2 } })
   end)
@@ -118,9 +119,10 @@ describe("misuse of", function()
   it("ops", function()
     local o, x, y = neap.op, w.x, w.y
     spoil("add", o.add, { { "beside", x }, { "beside", y } })
+    spoil("subtract", o.subtract, { { "beside", x }, { "beside", y } })
     spoil("multiply", o.multiply, { { "beside", x }, { "beside", y } })
     spoil("scale", o.scale, { { "f32", x }, { "finite", 2 } })
-    for _, name in ipairs({ "gelu", "relu", "silu", "transpose" }) do
+    for _, name in ipairs({ "gelu", "relu", "silu", "sigmoid", "tanh", "transpose" }) do
       spoil(name, o[name], { { "f32", x }, { "number_or_nil", nil } })
     end
     spoil("layernorm", o.layernorm, { { "beside", x }, { "beside", w.row }, { "beside", w.row },
@@ -138,6 +140,10 @@ describe("misuse of", function()
     spoil("sum", o.sum, { { "f32", x }, { "dimension", 1 } })
     spoil("mean", o.mean, { { "f32", x }, { "dimension", 1 } })
     spoil("narrow", o.narrow, { { "tensor", x }, { "counting", 1 }, { "count", 1 } })
+    spoil("select", o.select, { { "tensor", x }, { "counting", 1 }, { "counting", 1 } })
+    spoil("lstm_cell", o.lstm_cell, { { "beside", neap.zeros({ 4, 24 }) }, { "beside", x } })
+    spoil("gru_cell", o.gru_cell, { { "beside", neap.zeros({ 4, 18 }) },
+      { "beside", neap.zeros({ 4, 18 }) }, { "beside", x } })
     spoil("reshape", o.reshape, { { "tensor", x }, { "dims", { 24 } } })
   end)
 

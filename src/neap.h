@@ -225,7 +225,13 @@ NEAP_API double neap_uniform(double index, double seed, double stream); /* in [0
   X(ATTENTION, attention, 1, 1, 2, attention) /* qkv (B,T,3C) -> (B,T,C); attrs: heads, causal */           \
   X(CROSS_ENTROPY, cross_entropy, 2, 2, 0, cross_entropy) /* logits (..,V), i32 (..) -> mean, () */         \
   X(SUM, sum, 1, 1, 1, reduce)                /* attr: dim, -1 = all -> () */                               \
-  X(MEAN, mean, 1, 1, 1, reduce)
+  X(MEAN, mean, 1, 1, 1, reduce)                                                                            \
+  X(SUBTRACT, subtract, 2, 2, 0, subtract)    /* dims as of add */                                          \
+  X(SIGMOID, sigmoid, 1, 1, 0, from_output)                                                                 \
+  X(TANH, tanh, 1, 1, 0, from_output)                                                                       \
+  X(SELECT, select, 1, 1, 2, select)          /* attrs: dim, index; a copy without that dim */              \
+  X(LSTM_CELL, lstm_cell, 2, 2, 0, lstm_cell) /* gates (N,4H), c (N,H) -> h (N,H), c' (N,H) */              \
+  X(GRU_CELL, gru_cell, 3, 3, 0, gru_cell)    /* x's and h's gates (N,3H), h (N,H) -> h' (N,H) */
 /* clang-format on */
 
 enum {

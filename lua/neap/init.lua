@@ -12,11 +12,16 @@ local executor = require("neap.checkpoint.executor")
 local plan = require("neap.checkpoint.plan")
 local plan_file = require("neap.checkpoint.plan_file")
 
-tensor_methods.seal({ __add = op.add, __mul = function(a, b)
-  if type(a) == "number" then return op.scale(b, a) end
-  if type(b) == "number" then return op.scale(a, b) end
-  return op.multiply(a, b)
-end })
+tensor_methods.seal({
+  __add = op.add,
+  __sub = op.subtract,
+  __unm = function(x) return op.scale(x, -1) end,
+  __mul = function(a, b)
+    if type(a) == "number" then return op.scale(b, a) end
+    if type(b) == "number" then return op.scale(a, b) end
+    return op.multiply(a, b)
+  end,
+})
 
 return {
   version = ffi_neap.C.neap_version(),

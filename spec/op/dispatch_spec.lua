@@ -26,6 +26,12 @@ local CALLS = {
   cross_entropy = { { { 2, 3 }, { "i32", 2 } } },
   sum = { { { 2, 3 } }, { -1 } },
   mean = { { { 2, 3 } }, { -1 } },
+  subtract = { { { 2, 3 }, { 3 } } },
+  sigmoid = { { { 2, 3 } } },
+  tanh = { { { 2, 3 } } },
+  select = { { { 2, 3 } }, { 1, 2 } },
+  lstm_cell = { { { 2, 12 }, { 2, 3 } } },
+  gru_cell = { { { 2, 9 }, { 2, 9 }, { 2, 3 } } },
 }
 
 local function message() return ffi.string(C.neap_last_error()) end

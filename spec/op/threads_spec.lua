@@ -36,13 +36,14 @@ describe("an op on two threads", function()
 
   local big, row = wave({ 1031, 131 }, 1), wave({ 131 }, 2, 0.5, 1)
 
-  for _, name in ipairs({ "gelu", "relu", "silu", "transpose", "sum", "mean" }) do
+  for _, name in ipairs({ "gelu", "relu", "silu", "transpose", "sum", "mean", "sigmoid",
+    "tanh" }) do
     same(name, { big }, function(x) return neap.op[name](x) end)
   end
   for dim = 1, 2 do
     same("sum over dimension " .. dim, { big }, function(x) return neap.op.sum(x, dim) end)
   end
-  for _, name in ipairs({ "add", "multiply" }) do
+  for _, name in ipairs({ "add", "multiply", "subtract" }) do
     same(name, { big, row }, function(a, b) return neap.op[name](a, b) end)
   end
   same("layernorm", { big, row, wave({ 131 }, 3) }, function(x, g, b)
@@ -60,6 +61,12 @@ describe("an op on two threads", function()
       return neap.op.attention(x, 4, causal)
     end)
   end
+  same("lstm_cell", { wave({ 331, 4 * 131 }, 1, 3), wave({ 331, 131 }, 2) }, function(gates, c)
+    local h, c_new = neap.op.lstm_cell(gates, c)
+    return h * c_new
+  end)
+  same("gru_cell", { wave({ 331, 393 }, 1, 3), wave({ 331, 393 }, 2), wave({ 331, 131 }, 3) },
+    neap.op.gru_cell)
   same("linear of one row", { wave({ 1, 700 }, 1), wave({ 300, 700 }, 2), wave({ 300 }, 3) },
     function(x, w, b) return neap.op.linear(x, w, b) end)
   same("linear to one column", { wave({ 900, 300 }, 1), wave({ 1, 300 }, 2), wave({ 1 }, 3) },

@@ -39,9 +39,14 @@ end
 
 function M.add(a, b) return broadcast(a, b, function(x, y) return x + y end) end
 function M.multiply(a, b) return broadcast(a, b, function(x, y) return x * y end) end
+function M.subtract(a, b) return broadcast(a, b, function(x, y) return x - y end) end
 function M.scale(x, factor) return map(x, function(v) return v * factor end) end
 function M.relu(x) return map(x, function(v) return v > 0 and v or 0 end) end
 function M.silu(x) return map(x, function(v) return v / (1 + math.exp(-v)) end) end
+
+local function sigmoid(v) return 1 / (1 + math.exp(-v)) end
+function M.sigmoid(x) return map(x, sigmoid) end
+function M.tanh(x) return map(x, math.tanh) end
 
 function M.gelu(x)
   local c = math.sqrt(2 / math.pi)

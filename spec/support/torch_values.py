@@ -114,6 +114,67 @@ def op_cases():
         for dim in range(3):
             yield case(name, lambda x, function=function, dim=dim: function(x, dim),
                        [f((2, 3, 4), 1)], [dim])
+    yield from recurrent_op_cases()
+
+
+def lstm_cell(which):
+    """PyTorch's cell on gates alone: an identity for the input's weight. which: 0 = h, 1 = c'."""
+    def run(gates, c):
+        width = c.shape[1]
+        eye, zero = torch.eye(4 * width).double(), torch.zeros(4 * width, width).double()
+        return torch.lstm_cell(gates, (torch.zeros_like(c), c), eye, zero)[which]
+
+    return run
+
+
+def gru_cell(x_gates, h_gates, h):
+    """The formula of torch.nn.GRUCell, whose functional form takes no gates of h."""
+    x_r, x_z, x_n = x_gates.chunk(3, 1)
+    h_r, h_z, h_n = h_gates.chunk(3, 1)
+    r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+    return (1 - z) * torch.tanh(x_n + r * h_n) + z * h
+
+
+def recurrent_op_cases():
+    for dims in ((2, 3), (3,), ()):
+        yield case("subtract", torch.subtract, [f((2, 3), 1), f(dims, 2)])
+    yield case("sigmoid", torch.sigmoid, [f((37,), 1, 6.0)])
+    yield case("tanh", torch.tanh, [f((37,), 1, 3.0)])
+    for dim, index in ((0, 1), (1, 2), (2, 0)):
+        yield case("select", lambda x, dim=dim, index=index: x.select(dim, index),
+                   [f((2, 3, 4), 1)], [dim, index])
+    for width in (5, 19):
+        gates = [f((3, 4 * width), 1, 2.0), f((3, width), 2)]
+        yield case("lstm_cell", lstm_cell(0), gates, [0])
+        yield case("lstm_cell", lstm_cell(1), gates, [1])
+        yield case("gru_cell", gru_cell, [f((3, 3 * width), 1, 2.0), f((3, 3 * width), 2),
+                                          f((3, width), 3)])
+
+
+CELL_STEPS = 12
+
+
+def unrolled_case(kind):
+    """A cell of torch.nn over 12 steps from zeros, x (12, batch, n_in), loss = sum of h of every step
+    times the cotangent (12, batch, width). Parameters by the formula, k = 1.. in PyTorch's order."""
+    batch, n_in, width = 3, 4, 6
+    make_cell = {"lstm": torch.nn.LSTMCell, "gru": torch.nn.GRUCell}[kind]
+    cell = make_cell(n_in, width).double()
+    for k, p in enumerate(cell.parameters(), 1):
+        p.data = wave(p.shape, k, 0.5)
+    xs = wave((CELL_STEPS, batch, n_in), 7).requires_grad_()
+    cotangent = wave((CELL_STEPS, batch, width), COTANGENT_K)
+    h = torch.zeros(batch, width).double()
+    state = (h, h) if kind == "lstm" else h
+    loss = 0
+    for x, g in zip(xs, cotangent):
+        state = cell(x, state)
+        h = state[0] if kind == "lstm" else state
+        loss = loss + (h * g).sum()
+    loss.backward()
+    return {"cell": kind, "steps": CELL_STEPS, "batch": batch, "n_in": n_in, "width": width,
+            "scale": 0.5, "x_k": 7, "loss": loss.item(), "h": flat(h), "x_grad": flat(xs.grad),
+            "grads": {name: flat(p.grad) for name, p in cell.named_parameters()}}
 
 
 def optimizer_case(name, make_optimizer, hyper, steps=6):
@@ -161,7 +222,8 @@ def main():
     print("{" + f'"about": {json.dumps(about)},\n "cotangent_k": {COTANGENT_K},')
     print(f' "ops": {rows(op_cases())},')
     print(f' "optimizers": {rows(optimizer_cases())},')
-    print(f' "clip": {rows(clip_cases())}' + "}")
+    print(f' "clip": {rows(clip_cases())},')
+    print(f' "unrolled": {rows(unrolled_case(kind) for kind in ("lstm", "gru"))}' + "}")
 
 
 if __name__ == "__main__":

@@ -100,6 +100,21 @@ int neap__rule_add(neap__rule *r) {
   return NEAP_OK;
 }
 
+/* db = -dy: b's gradient is never dy itself */
+int neap__rule_subtract(neap__rule *r) {
+  int64_t rows;
+  int code = broadcast(r, &rows);
+  if (code < 0) {
+    return code;
+  }
+  r->alias = 1;
+  r->backward_flops = r->forward_flops;
+  if (code == 1) { /* the sum over rows, before it is taken off */
+    r->backward_scratch += (size_t)r->in[1]->n_elements * sizeof(float);
+  }
+  return NEAP_OK;
+}
+
 int neap__rule_multiply(neap__rule *r) {
   int64_t rows;
   int code = broadcast(r, &rows);
@@ -133,6 +148,12 @@ int neap__rule_pointwise(neap__rule *r) {
 
 int neap__rule_activation(neap__rule *r) {
   r->save_in = 1;
+  return pointwise(r, 8);
+}
+
+/* the slope is a function of the output, which the next op often holds anyway */
+int neap__rule_from_output(neap__rule *r) {
+  r->save_out = 1;
   return pointwise(r, 8);
 }
 

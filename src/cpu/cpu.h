@@ -24,7 +24,13 @@
   X(ATTENTION, attention)     \
   X(CROSS_ENTROPY, cross_entropy) \
   X(SUM, sum)                 \
-  X(MEAN, mean)
+  X(MEAN, mean)               \
+  X(SUBTRACT, subtract)       \
+  X(SIGMOID, sigmoid)         \
+  X(TANH, tanh)               \
+  X(SELECT, select)           \
+  X(LSTM_CELL, lstm_cell)     \
+  X(GRU_CELL, gru_cell)
 /* clang-format on */
 
 #define NEAP_X(id, name)                                                                           \

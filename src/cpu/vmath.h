@@ -139,19 +139,25 @@ NEAP_INLINE void v4_turn(v4 r[4]) {
   r[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
 }
 
-/* 2^(bias - 127) e^x = scale + scale (e^r - 1), where x = n ln 2 + r, |r| <= ln 2 / 2; n stands in
- * the low bits of t. The polynomial is the one of Arm's optimized routines. */
-NEAP_INLINE vf v_exp_biased(vf x, uint32_t bias) {
+/* x = n ln 2 + r, |r| <= ln 2 / 2: returns r, and 2^(n + bias - 127) as *scale. n stands in the low
+ * bits of t. */
+NEAP_INLINE vf v_exp_reduce(vf x, uint32_t bias, vf *scale) {
   const float magic = 0x1.8p23f; /* adding it rounds to a whole number */
   vf t = v_fma(x, v_set(0x1.715476p+0f), v_set(magic));
   vf n = t - magic;
   vf r = v_fma(n, v_set(-0x1.62e4p-1f), x);
-  r = v_fma(n, v_set(-0x1.7f7d1cp-20f), r);
+  *scale = (vf)(((vu)t << 23) + (bias << 23));
+  return v_fma(n, v_set(-0x1.7f7d1cp-20f), r);
+}
+
+/* 2^(bias - 127) e^x = scale + scale (e^r - 1). The polynomial is the one of Arm's optimized
+ * routines. */
+NEAP_INLINE vf v_exp_biased(vf x, uint32_t bias) {
+  vf scale, r = v_exp_reduce(x, bias, &scale);
   vf r2 = r * r;
   vf high = v_fma(v_set(0x1.0e4020p-7f), r, v_set(0x1.573e2ep-5f));
   vf low = v_fma(v_set(0x1.555e66p-3f), r, v_set(0x1.fffdb6p-2f));
   vf p = v_fma(v_fma(high, r2, low), r2, v_set(0x1.ffffecp-1f) * r);
-  vf scale = (vf)(((vu)t << 23) + (bias << 23));
   return v_fma(p, scale, scale);
 }
 
@@ -182,6 +188,22 @@ NEAP_INLINE vf v_sqrt(vf x) {
 /* 1 / (1 + e^-x). */
 NEAP_INLINE vf v_sigmoid(vf x) {
   return 1.0f / (1.0f + v_exp(-x));
+}
+
+/* e^x - 1 for x <= 0, by Taylor's polynomial of e^r - 1: as exact near 0 as elsewhere. */
+NEAP_INLINE vf v_expm1_below(vf x) {
+  vf scale, r = v_exp_reduce(v_max(v_set(-88.0f), x), 127, &scale);
+  vf q = v_fma(v_set(1.0f / 5040), r, v_set(1.0f / 720));
+  q = v_fma(v_fma(q, r, v_set(1.0f / 120)), r, v_set(1.0f / 24));
+  q = v_fma(v_fma(q, r, v_set(1.0f / 6)), r, v_set(0.5f));
+  return v_fma(v_fma(q * r, r, r), scale, scale - 1.0f);
+}
+
+/* By e^-2|x| - 1, in which nothing cancels. 0 keeps its sign, NaN stays NaN. */
+NEAP_INLINE vf v_tanh(vf x) {
+  const vi sign = (vi)v_set(-0.0f);
+  vf t = v_expm1_below(-2.0f * (vf)((vi)x & ~sign));
+  return (vf)(((vi)(t / (2.0f + t)) & ~sign) | ((vi)x & sign));
 }
 
 /* Sum of n floats: 4 vectors of partial sums. */
@@ -231,6 +253,10 @@ NEAP_INLINE void v_map2(float *to, const float *a, const float *b, int64_t first
 
 NEAP_INLINE vf v_add(vf a, vf b) {
   return a + b;
+}
+
+NEAP_INLINE vf v_subtract(vf a, vf b) {
+  return a - b;
 }
 
 NEAP_INLINE vf v_multiply(vf a, vf b) {

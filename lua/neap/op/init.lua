@@ -3,7 +3,7 @@ local M = {}
 
 for _, name in ipairs({ "add", "multiply", "scale", "gelu", "relu", "silu", "transpose",
   "layernorm", "rmsnorm", "embedding", "dropout", "linear", "matmul", "attention",
-  "cross_entropy", "sum", "mean",
+  "cross_entropy", "sum", "mean", "subtract", "sigmoid", "tanh", "select", "lstm_cell", "gru_cell",
   "narrow", "reshape", "define" }) do
   M[name] = require("neap.op." .. name)
 end
