@@ -419,7 +419,7 @@ NEAP_API int neap_manager_deliver(neap_manager *manager, const char *name, uint6
  * current when it was stored, checkpointed otherwise). Recomputed bytes and the log stay. */
 NEAP_API int neap_manager_release(neap_manager *manager, const char *name);
 NEAP_API int neap_manager_get_stats(const neap_manager *manager, neap_manager_stats *out);
-NEAP_API int neap_manager_snapshot(const neap_manager *manager, uint64_t i, neap_snapshot *out);
+NEAP_API int neap_manager_snapshot(neap_manager *manager, uint64_t i, neap_snapshot *out);
 NEAP_API const char *neap_manager_log(const neap_manager *manager,
                                       uint64_t i); /* NULL past the end */
 
@@ -439,9 +439,11 @@ NEAP_API float neap_segments_kept_fraction(const neap_segments *segments); /* S 
 /* Slot k holds the output of segment k (its last stage): floats are copied; SEGMENT when k >= S. */
 NEAP_API int neap_segments_record(neap_segments *segments, uint64_t k, const float *data,
                                   uint64_t n);
-/* *data = NULL when nothing was recorded. */
+/* *data = NULL when nothing was recorded, or there is no such segment. */
 NEAP_API int neap_segments_get(const neap_segments *segments, uint64_t k, const float **data,
                                uint64_t *n);
+NEAP_API uint64_t neap_segments_bytes(const neap_segments *segments); /* of the outputs held */
+NEAP_API int neap_segments_clear(neap_segments *segments);            /* gives all outputs up */
 
 /* ---- layers: policies that look at all layers of a model at once ------------------------------
  */

@@ -17,8 +17,9 @@ __extension__ typedef unsigned __int128 wide;
 struct neap_manager {
   neap_policy policy;
   neap__names names;
-  neap__entry **entries; /* in the order of the records */
+  neap__entry **entries; /* in the order of the records; NULL where one was released */
   char **log;
+  int n_holes; /* the NULLs among entries; the last one is none */
   int n_entries, entries_capacity, n_log, log_capacity;
   uint64_t stored_bytes, checkpointed_bytes, recomputed_bytes;
   uint64_t n_stored, n_checkpointed;
@@ -57,7 +58,7 @@ static void forget_all(neap_manager *manager) {
     memset(manager->names.places, 0, manager->names.capacity * sizeof *manager->names.places);
   }
   manager->names.n = 0;
-  manager->n_entries = manager->n_log = 0;
+  manager->n_entries = manager->n_holes = manager->n_log = 0;
   manager->stored_bytes = manager->checkpointed_bytes = manager->recomputed_bytes = 0;
   manager->n_stored = manager->n_checkpointed = 0;
 }
@@ -108,7 +109,23 @@ static int refuse_duplicate(const neap_manager *manager, const char *name) {
                      (unsigned long long)there->snapshot.logical_bytes);
 }
 
+static void close_holes(neap_manager *manager) {
+  int n = 0;
+  for (int i = 0; i < manager->n_entries; i++) {
+    if (manager->entries[i] != NULL) {
+      manager->entries[n] = manager->entries[i];
+      manager->entries[n]->position = n;
+      n++;
+    }
+  }
+  manager->n_entries = n;
+  manager->n_holes = 0;
+}
+
 static int reserve_entry(neap_manager *manager) {
+  if (manager->n_holes > manager->n_entries / 2) {
+    close_holes(manager);
+  }
   int code = neap__names_reserve(&manager->names);
   if (code != NEAP_OK) {
     return code;
@@ -285,11 +302,12 @@ int neap_manager_release(neap_manager *manager, const char *name) {
     return code;
   }
   neap__names_remove(&manager->names, entry);
-  /* backward releases from the end, so this is short */
-  manager->n_entries--;
-  for (int i = entry->position; i < manager->n_entries; i++) {
-    manager->entries[i] = manager->entries[i + 1];
-    manager->entries[i]->position = i;
+  /* a hole, closed when somebody counts: whatever the order, n releases take n steps */
+  manager->entries[entry->position] = NULL;
+  manager->n_holes++;
+  while (manager->n_entries > 0 && manager->entries[manager->n_entries - 1] == NULL) {
+    manager->n_entries--;
+    manager->n_holes--;
   }
   if (entry->snapshot.is_checkpointed) {
     manager->checkpointed_bytes -= entry->snapshot.logical_bytes;
@@ -316,7 +334,7 @@ int neap_manager_get_stats(const neap_manager *manager, neap_manager_stats *out)
       .current_bytes = manager->stored_bytes,
       .n_stored = manager->n_stored,
       .n_checkpointed = manager->n_checkpointed,
-      .n_snapshots = (uint64_t)manager->n_entries,
+      .n_snapshots = (uint64_t)(manager->n_entries - manager->n_holes),
       .n_log = (uint64_t)manager->n_log,
       /* both sides are rounded to f32 first, as in the source system */
       .savings_ratio = total == 0 ? 0.0f : (float)manager->checkpointed_bytes / (float)total,
@@ -324,9 +342,12 @@ int neap_manager_get_stats(const neap_manager *manager, neap_manager_stats *out)
   return NEAP_OK;
 }
 
-int neap_manager_snapshot(const neap_manager *manager, uint64_t i, neap_snapshot *out) {
+int neap_manager_snapshot(neap_manager *manager, uint64_t i, neap_snapshot *out) {
   if (manager == NULL || out == NULL) {
     return neap__error(NEAP_ERR_INVALID, "%s is NULL", manager == NULL ? "manager" : "out");
+  }
+  if (manager->n_holes > 0) {
+    close_holes(manager);
   }
   if (i >= (uint64_t)manager->n_entries) {
     return neap__error(NEAP_ERR_NOT_FOUND, "snapshot %llu: there are %d", (unsigned long long)i,

@@ -61,14 +61,35 @@ int neap_segments_new(uint64_t n_segments, uint64_t n_stages, neap_segments **ou
   return NEAP_OK;
 }
 
-void neap_segments_free(neap_segments *segments) {
-  if (segments == NULL) {
-    return;
-  }
+static void forget_all(neap_segments *segments) {
   for (uint64_t k = 0; k < segments->n_segments; k++) {
     neap__host_free(segments->slots[k].data);
+    segments->slots[k] = (slot){NULL, 0};
   }
-  neap__host_free(segments);
+}
+
+void neap_segments_free(neap_segments *segments) {
+  if (segments != NULL) {
+    forget_all(segments);
+    neap__host_free(segments);
+  }
+}
+
+int neap_segments_clear(neap_segments *segments) {
+  if (segments == NULL) {
+    return neap__error(NEAP_ERR_INVALID, "segments is NULL");
+  }
+  forget_all(segments);
+  return NEAP_OK;
+}
+
+/* all of it is in memory, so the sum fits */
+uint64_t neap_segments_bytes(const neap_segments *segments) {
+  uint64_t bytes = 0;
+  for (uint64_t k = 0; segments != NULL && k < segments->n_segments; k++) {
+    bytes += segments->slots[k].n * sizeof(float);
+  }
+  return bytes;
 }
 
 uint64_t neap_segments_start(const neap_segments *segments, uint64_t k) {

@@ -21,6 +21,10 @@ function M.dims(id)
   return dims
 end
 
+---@param value any
+---@return boolean  whether it is what hold gives
+function M.is_handle(value) return ffi.istype("neap_tensor", value) end
+
 local function free(tensor) C.neap_tensor_free(tensor.id) end
 
 --- Another handle of the same storage, without a copy. The collector frees one that was forgotten.

@@ -2,9 +2,9 @@
 local N = require("neap.ffi")
 local argument = require("neap.argument")
 local fail = require("neap.fail")
-local guard = require("neap.checkpoint.guard")
 local held = require("neap.checkpoint.held")
 local policies = require("neap.checkpoint.policy")
+local recompute = require("neap.checkpoint.recompute")
 local view = require("neap.checkpoint.manager_view")
 local whole = require("neap.checkpoint.whole")
 
@@ -17,10 +17,15 @@ local M = {}
 ---@field policy neap.Policy
 local Manager = {}
 Manager.__index = Manager
+Manager.__tostring = function(self)
+  local stats = view.stats(self.c)
+  return string.format("checkpoint manager %s: %d stored (%s bytes), %d checkpointed (%s bytes)",
+    self.policy.text, stats.n_stored, whole.text(stats.stored_bytes), stats.n_checkpointed,
+    whole.text(stats.checkpointed_bytes))
+end
 
 local pointer, snapshot_type = ffi.typeof("neap_manager *[1]"), ffi.typeof("neap_snapshot")
 local ONLY_SIZE = -1ULL
-local FAILED = "recomputation failed"
 
 ---@param options string|table|neap.Policy  { policy = "every_n", n = 2 }; none, all, every_n,
 --- by_name or greedy
@@ -38,6 +43,7 @@ function M.new(options)
     dims = {}, -- name -> dims, of what was recorded as a tensor
     nodes = {}, -- name -> { name, stored, released, before }
     newest = nil,
+    recomputing = recompute.new(),
   }, Manager)
 end
 
@@ -86,6 +92,8 @@ end
 local function nearest_stored(node)
   local before = node and node.before
   while before and before.released do before = before.before end
+  -- what was released is not walked again
+  if node then node.before = before end
   return before and before.name
 end
 
@@ -143,42 +151,11 @@ function Manager:record(name, idx, tensor, cost)
   return remember(self, name, code == 0)
 end
 
-local function shape_text(dims) return "[" .. table.concat(dims, ", ") .. "]" end
-
--- what the closure gave, compared with what was recorded; the number of elements for the C side
-local function delivered_length(self, name, value)
-  local id = held.id(value)
-  local dims = id and held.dims(id) or type(value) == "table" and { #value }
-  if not dims then
-    fail.raise(FAILED, string.format("%s: the closure of '%s' returned %s; expected a tensor or an "
-      .. "array of numbers", FAILED, name, tostring(value)))
-  end
-  local n, expected, n_expected = 1, self.dims[name], 1
-  for _, dim in ipairs(dims) do n = n * dim end
-  if not expected then return whole.u64(n, "delivered elements") end
-  for _, dim in ipairs(expected) do n_expected = n_expected * dim end
-  if n ~= n_expected or (id and shape_text(dims) ~= shape_text(expected)) then
-    fail.raise("shape mismatch", string.format("shape mismatch: expected %s, got %s",
-      shape_text(expected), shape_text(dims)))
-  end
-  return ONLY_SIZE
-end
-
-local function recompute(self, name, closure)
-  if type(closure) ~= "function" then
-    fail.usage("manager:get: '%s' was dropped; expected a closure that recomputes it, found %s",
-      name, tostring(closure))
-  end
-  local ok, value = guard.recompute(closure, self, nearest_stored(self.nodes[name]))
-  if ok then return value end
-  local message = fail.message(value)
-  if message:sub(1, #FAILED + 2) ~= FAILED .. ": " then message = FAILED .. ": " .. message end
-  fail.raise(fail.is(value) and value.kind or FAILED, message)
-end
-
 --- What is stored under the name, as it was recorded: a tensor (the manager's own handle, good
 --- until release or clear), an array of numbers, or nil for a size. A dropped one is recomputed by
---- the closure, counted and logged, and not kept: the next get recomputes again.
+--- the closure, counted and logged, and not kept: the next get recomputes again. A closure may get
+--- earlier ones in turn; what they give is kept until the outermost closure or hold ends, so that
+--- each closure runs once, however many ask.
 ---@param name string
 ---@param closure (fun(manager: neap.Manager, previous: string|nil): any)|nil  gets the name of the
 --- nearest stored activation before this one; an error in it keeps its kind, and leaves manager,
@@ -189,13 +166,21 @@ function Manager:get(name, closure)
   local snapshot = snapshot_type()
   local code = check(C.neap_manager_get(self.c, checked_name(name, "manager:get"), snapshot))
   if code == C.NEAP_NEED_RECOMPUTE then
-    local value = recompute(self, name, closure)
-    check(C.neap_manager_deliver(self.c, name, delivered_length(self, name, value)))
-    return value
+    return recompute.get(self, name, closure, nearest_stored(self.nodes[name]))
   end
   if self.tensors[name] then return self.tensors[name] end
   if snapshot.data == nil then return nil end
   return whole.numbers(snapshot.data, tonumber(snapshot.n_data))
+end
+
+--- Runs fn(manager) and gives back what it returns. What is recomputed inside is kept until fn
+--- ends and given again (a tensor as the manager's own handle): a backward pass over a segment
+--- inside one hold runs each closure once, and holds the segment meanwhile.
+---@param fn fun(manager: neap.Manager): any
+---@return any
+function Manager:hold(fn)
+  argument.self(self, Manager, "manager:hold")
+  return recompute.hold(self, argument.fn(fn, "manager:hold: its argument"))
 end
 
 --- Forgets one activation; its bytes leave the statistics and a tensor held for it is freed.
@@ -204,6 +189,7 @@ function Manager:release(name)
   argument.self(self, Manager, "manager:release")
   check(C.neap_manager_release(self.c, checked_name(name, "manager:release")))
   if self.tensors[name] then held.let_go(self.tensors[name]) end
+  recompute.forget(self, name)
   self.nodes[name].released = true
   self.tensors[name], self.dims[name], self.nodes[name] = nil, nil, nil
 end
@@ -212,6 +198,7 @@ end
 function Manager:clear()
   argument.self(self, Manager, "manager:clear")
   check(C.neap_manager_clear(self.c))
+  recompute.forget(self)
   for _, tensor in pairs(self.tensors) do held.let_go(tensor) end
   self.tensors, self.dims, self.nodes, self.newest = {}, {}, {}, nil
 end

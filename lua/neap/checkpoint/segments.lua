@@ -105,6 +105,18 @@ function Segments:record(k, numbers)
   check(C.neap_segments_record(self.c, index, data, n))
 end
 
+---@return number bytes  of the outputs held
+function Segments:bytes()
+  argument.self(self, Segments, "segments:bytes")
+  return tonumber(C.neap_segments_bytes(self.c))
+end
+
+--- Gives all outputs up.
+function Segments:clear()
+  argument.self(self, Segments, "segments:clear")
+  check(C.neap_segments_clear(self.c))
+end
+
 --- The output kept for segment k; nil when nothing was recorded or there is no such segment.
 ---@param k number|ffi.cdata*
 ---@return number[]|nil
