@@ -174,6 +174,13 @@ NEAP_API int neap_tensor_fill_normal(double id, double mean, double std, double 
                                      double stream);
 NEAP_API int neap_tensor_fill_uniform(double id, double lo, double hi, double seed, double stream);
 NEAP_API int neap_tensor_copy(double to, double from); /* same shape and dtype, any two devices */
+/* Exchanges the contents of two tensors of one shape, dtype and device without copying; both
+ * without gradients. */
+NEAP_API int neap_tensor_swap(double a, double b);
+/* Where the program is ("stage 'block.3'"), for messages: names become numbers once, and a number
+ * is selected; 0 is nowhere. Returns the previous one. */
+NEAP_API int neap_place_find(const char *name);
+NEAP_API int neap_place_select(int place);
 NEAP_API int neap_tensor_hash(double n, const double *ids, char *hex33); /* XXH3-128 of contents */
 
 /* Scopes: tensors made since the matching begin are freed by end, except those in keep, which move
@@ -238,7 +245,8 @@ enum {
 #define NEAP_X(id, name, least, most, n_attrs, rule) NEAP_OP_##id,
   NEAP_OPS(NEAP_X)
 #undef NEAP_X
-      NEAP_N_OPS
+      NEAP_N_OPS,
+  NEAP_OP_REGION = NEAP_N_OPS /* a checkpointed region on a tape */
 };
 
 NEAP_API int neap_op_find(const char *name); /* id, or NOT_FOUND */
@@ -264,6 +272,8 @@ typedef struct neap_counters {
   double forward_flops, backward_flops;
 } neap_counters;
 NEAP_API int neap_counters_get(neap_counters *out); /* since the library was loaded */
+/* The same of one op. What a recomputation leaves out is not counted. */
+NEAP_API int neap_counters_of(int op, neap_counters *out);
 
 /* ---- autograd: the tape ------------------------------------------------------------------------
  */
@@ -314,6 +324,65 @@ NEAP_API int neap_tape_node_wants(int tape, int node,
                                   int input); /* 1 when its gradient is needed */
 NEAP_API int neap_tape_node_give(int tape, int node, int input, double grad); /* takes the handle */
 NEAP_API int neap_tape_node_done(int tape, int node); /* its gradients are all given */
+/* MODIFIED when the storage of input k was written in place since it came in; id: a tensor of it. */
+NEAP_API int neap_tape_input_intact(int tape, int input, double id);
+
+/* What a tape holds, value by value in the order of its nodes. */
+enum { NEAP_SAVED_INPUT, NEAP_SAVED_OUTPUT, NEAP_SAVED_EXTRA };
+typedef struct neap_saved {
+  double storage, bytes; /* 0: nothing is saved there */
+  double dims[6];
+  int32_t op, node, role, number, n_dims, dtype, tag; /* number: of the input or output, from 0 */
+} neap_saved;
+NEAP_API int neap_tape_n_values(int tape);
+NEAP_API int neap_tape_value(int tape, int value, neap_saved *out);
+
+/* Traces remember which ops a first forward ran without holding what they made. A recomputation
+ * that follows one is checked against it and computes only what backward needs ("early stop"):
+ * ops after the last save get a shape and no memory. */
+enum { NEAP_CHECK_NONE, NEAP_CHECK_SHAPE, NEAP_CHECK_VALUE };
+/* VALUE keeps a copy of each tensor that would be saved (tag check) and compares the recomputation
+ * with it by bits. snapshots_buffers: what buffers (tag buffers) held before they were written is
+ * kept, and given back to them while the trace is followed. Pooled; id or an error. */
+NEAP_API int neap_trace_new(int check, int snapshots_buffers);
+NEAP_API int neap_trace_free(int trace); /* idempotent; closes it where it is open or followed */
+NEAP_API int neap_trace_alive(int trace);
+/* Outputs of this kind of op are held, and taken over by the recomputation: selective
+ * recomputation. keep_at: of the op with this number alone. */
+NEAP_API int neap_trace_keep(int trace, int op);
+NEAP_API int neap_trace_keep_at(int trace, int number);
+/* A tensor with history outside that the region may use; MODIFIED at the end if it was written. */
+NEAP_API int neap_trace_argument(int trace, double id);
+/* Opens it: returns its tape, to be selected while the forward runs. That tape knows histories and
+ * saves nothing; it is freed by the end. Traces nest. */
+NEAP_API int neap_trace_begin(int trace);
+NEAP_API int neap_trace_end(int trace);
+/* A recomputation on this tape begins. early: what backward does not need is left out. Afterwards,
+ * in any case, unfollow; complete: whether it ran to its end, then RECOMPUTE tells an op that is
+ * missing. */
+NEAP_API int neap_trace_follow(int trace, int tape, int early);
+NEAP_API int neap_trace_unfollow(int trace, int complete);
+
+typedef struct neap_trace_op {
+  double bytes, dims[6]; /* of its first output */
+  int32_t op, n_dims, dtype, recorded, draws, is_view;
+  int32_t computes, keeps; /* in a recomputation that stops early */
+} neap_trace_op;
+NEAP_API int neap_trace_n_ops(int trace);
+NEAP_API int neap_trace_get_op(int trace, int i, neap_trace_op *out);
+NEAP_API int neap_trace_draws(int trace);         /* ops that drew random numbers */
+NEAP_API double neap_trace_held_bytes(int trace); /* kept for selective recomputation */
+NEAP_API double neap_trace_check_bytes(int trace);
+
+/* A region as one node: keeps its inputs, and frees the trace with the node. Outputs must be new
+ * tensors without history. On a weak tape (of a trace) nothing is kept, and the trace is not taken.
+ * The walk hands the node over like one of a Lua op: op NEAP_OP_REGION. */
+NEAP_API int neap_tape_record_region(int tape, int n_inputs, const double *inputs, int n_outputs,
+                                     const double *outputs, int trace);
+NEAP_API int neap_tape_region_trace(int tape, int node);
+NEAP_API double neap_tape_region_input(int tape, int node, int input); /* new handle */
+NEAP_API int neap_tape_is_weak(int tape);
+
 /* Walks from a scalar of the selected tape back to its start, seeding with 1, then empties the
  * tape. The same protocol as neap_tape_backward; after an error other than OUT OF MEMORY the tape
  * is empty. */

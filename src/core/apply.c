@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "core/rules.h"
+#include "core/trace.h"
 
 neap_counters neap__counters;
+static neap_counters by_op[NEAP__MAX_OPS];
 
 static double outputs[NEAP_MAX_OUTPUTS];
 static int n_outputs;
@@ -20,6 +22,7 @@ typedef struct frame {
   neap__storage *aux[NEAP_MAX_OUTPUTS]; /* outputs nobody sees, for backward */
   neap_rng rng;
   int device, records;
+  neap__traced traced; /* what open and followed traces say about this op */
 } frame;
 
 /* slots of the inputs, all on one device; where their gradients go */
@@ -66,15 +69,21 @@ static int output_new(frame *f, int k) {
   if (f->rule.is_view) {
     storage = f->in[0]->storage;
     storage->refs++;
-    view->data = view->n_elements == 0
+    view->data = view->n_elements == 0 || storage->is_phantom
                      ? NULL
                      : (char *)f->in[0]->view.data +
                            (size_t)f->rule.view_first * neap__dtype_bytes(view->dtype);
+  } else if (f->traced.take[k] != NULL) {
+    storage = f->traced.take[k];
+    storage->refs++;
+    view->data = storage->data;
   } else {
     if (view->n_elements >= INT64_MAX / 8) {
       return neap__error(NEAP_ERR_OVERFLOW, "%s: the output's size overflows", f->rule.name);
     }
-    int code = neap__storage_new(f->device, neap__view_bytes(view), neap__tag, &storage);
+    int code = f->traced.skips ? neap__storage_phantom(f->device, neap__tag, &storage)
+                               : neap__storage_new(f->device, neap__view_bytes(view), neap__tag,
+                                                   &storage);
     if (code < 0) {
       return code;
     }
@@ -135,23 +144,41 @@ static int compute(frame *f, const neap__op *op) {
   return code;
 }
 
+/* reads or saves what a recomputation left out */
+static int check_phantoms(const frame *f, int computes, int saves) {
+  for (int i = 0; i < f->rule.n_inputs; i++) {
+    if (f->in[i]->storage->is_phantom && (computes || (saves && (f->rule.save_in >> i & 1)))) {
+      return neap__phantom_error(f->rule.name);
+    }
+  }
+  return NEAP_OK;
+}
+
 static int run(frame *f, int op_id, const neap__op *op) {
   neap__rule *rule = &f->rule;
-  int code = NEAP_OK;
+  int is_weak = f->records && neap__selected->is_weak;
+  int computes = !f->traced.skips && f->traced.take[0] == NULL;
+  int code = check_phantoms(f, computes && !rule->is_view, f->records && !is_weak);
   for (int k = 0; k < rule->n_outputs && code >= 0; k++) {
     rule->out[k].data = NULL;
     /* what only backward wants is not made when there will be none */
-    if (k < rule->n_visible || f->records) {
+    if (k < rule->n_visible || (f->records && !is_weak) || f->traced.auxes) {
       code = output_new(f, k);
     }
   }
-  code = code < 0 ? code : compute(f, op);
+  code = code < 0 || !computes ? code : compute(f, op);
+  if (code >= 0 && NEAP__UNLIKELY(neap__traces_active)) {
+    code = neap__trace_values(&f->traced, rule, f->in, f->out, f->aux, f->records);
+  }
   if (code >= 0 && f->records) {
     code = neap__record(neap__selected, op_id, rule, f->in, f->out, f->aux, f->edges, &f->rng);
   }
   if (code < 0) {
     undo(f);
     return code;
+  }
+  if (NEAP__UNLIKELY(neap__traces_active)) {
+    neap__trace_commit(&f->traced, op_id, rule, f->in, f->out, f->aux, f->records);
   }
   for (int k = rule->n_visible; k < rule->n_outputs; k++) {
     neap__storage_unref(f->aux[k]);
@@ -183,6 +210,10 @@ static double apply(int op_id, int n, const double *ids, const double *attrs) {
   memset(f.out, 0, sizeof f.out);
   memset(f.aux, 0, sizeof f.aux);
   code = op->rule(rule);
+  f.traced = (neap__traced){.position = -1};
+  if (code >= 0 && NEAP__UNLIKELY(neap__traces_active)) {
+    code = neap__trace_before(&f.traced, op_id, rule, f.in, f.records);
+  }
   if (code < 0) {
     return code;
   }
@@ -196,8 +227,12 @@ static double apply(int op_id, int n, const double *ids, const double *attrs) {
     }
     return code;
   }
-  neap__counters.n_forwards += 1;
-  neap__counters.forward_flops += rule->forward_flops;
+  if (!f.traced.skips && f.traced.take[0] == NULL) {
+    neap__counters.n_forwards += 1;
+    neap__counters.forward_flops += rule->forward_flops;
+    by_op[op_id].n_forwards += 1;
+    by_op[op_id].forward_flops += rule->forward_flops;
+  }
   for (int k = 0; k < rule->n_visible; k++) {
     outputs[k] = neap__slot_id(f.out[k]);
   }
@@ -247,5 +282,20 @@ int neap_counters_get(neap_counters *out) {
     return neap__error(NEAP_ERR_INVALID, "counters: no result");
   }
   *out = neap__counters;
+  return NEAP_OK;
+}
+
+void neap__count_backward(int op, double flops) {
+  neap__counters.n_backwards += 1;
+  neap__counters.backward_flops += flops;
+  by_op[op].n_backwards += 1;
+  by_op[op].backward_flops += flops;
+}
+
+int neap_counters_of(int op, neap_counters *out) {
+  if (out == NULL || op < 0 || op >= neap__n_ops) {
+    return neap__error(NEAP_ERR_NOT_FOUND, "counters: there is no op number %d", op);
+  }
+  *out = by_op[op];
   return NEAP_OK;
 }

@@ -109,10 +109,13 @@ static int check_saved(const walk *w) {
       int number = i < node->n_inputs                     ? i
                    : i < node->n_inputs + node->n_outputs ? i - node->n_inputs
                                                           : i - node->n_inputs - node->n_outputs;
+      const char *place = neap__place_name(node->place);
+      char by[160];
       return neap__error(NEAP_ERR_MODIFIED,
-                         "%s: its saved %s %d was written in place after forward (version %u, now "
-                         "%u); backward would be wrong",
-                         neap__ops[node->op].name, what, number + 1, value->version,
+                         "%s%s%s: its saved %s %d was written in place after forward%s (version "
+                         "%u, now %u); backward would be wrong",
+                         neap__ops[node->op].name, place[0] != '\0' ? " in " : "", place, what,
+                         number + 1, neap__written_text(value->saved, by), value->version,
                          value->saved->version);
     }
   }
@@ -245,8 +248,7 @@ int neap__walk(neap__tape *tape) {
       if (code < 0) {
         return code;
       }
-      neap__counters.n_backwards += 1;
-      neap__counters.backward_flops += w.node->backward_flops;
+      neap__count_backward(w.node->op, w.node->backward_flops);
     }
     neap__tape_pop(tape);
   }
@@ -256,5 +258,9 @@ int neap__walk(neap__tape *tape) {
 
 int neap_tape_backward(int id) {
   neap__tape *tape = neap__tape_get(id);
-  return tape == NULL ? NEAP_ERR_GRAPH : neap__walk(tape);
+  if (tape == NULL || tape->is_weak) {
+    return tape == NULL ? NEAP_ERR_GRAPH
+                        : neap__error(NEAP_ERR_GRAPH, "backward: the tape of a trace holds nothing");
+  }
+  return neap__walk(tape);
 }

@@ -22,6 +22,11 @@ enum {
   NEAP__MAX_OPS = 256
 };
 
+/* where the program is: an interned name, 0 for none (place.c) */
+extern int neap__place;
+const char *neap__place_name(int place); /* "" for none */
+
+
 /* ---- heap: blocks cut out of segments that the backend gave (heap.c) ---- */
 
 typedef struct neap__block neap__block;
@@ -76,10 +81,26 @@ typedef struct neap__storage {
   int32_t refs;
   uint32_t version;
   int16_t device, tag; /* device: index into neap__devices */
+  int32_t is_phantom;  /* a shape without memory: its recomputation was not needed */
+  int32_t write_place; /* where it was written in place last, and by what */
+  const char *writer;
+  uint64_t op; /* number of the traced op that made it, 0: none */
 } neap__storage;
+
+typedef struct neap__slot neap__slot;
 
 extern int neap__tag;
 int neap__storage_new(int device_slot, size_t bytes, int tag, neap__storage **out);
+/* No bytes and no address; ops may pass it on, nothing may look into it. */
+int neap__storage_phantom(int device_slot, int tag, neap__storage **out);
+/* RECOMPUTE for a phantom: who wanted to look. */
+int neap__phantom_error(const char *who);
+/* Before an in-place write: the version rises, the writer is on record. who: a static text. The
+ * first call may fail, then nothing may be written; the second is for what no region writes. */
+int neap__write_begin(neap__slot *slot, const char *who);
+void neap__write_note(neap__storage *storage, const char *who);
+/* " by fill in stage 'x'", or "" when nobody knows. */
+const char *neap__written_text(const neap__storage *storage, char text[160]);
 void neap__storage_unref(neap__storage *storage);
 size_t neap__round(size_t bytes);
 /* Scratch: counted under its tag, freed when the op returns. *out NULL for 0 bytes. */
@@ -87,7 +108,7 @@ int neap__scratch(int device_slot, size_t bytes, neap__storage **out);
 
 /* ---- tensors (tensor.c) ---- */
 
-typedef struct neap__slot {
+struct neap__slot {
   uint32_t generation; /* odd: alive */
   int32_t index;
   neap_view view;
@@ -101,7 +122,7 @@ typedef struct neap__slot {
   int32_t requires_grad, leaf_start;
   uint64_t leaf_epoch;
   double grad;
-} neap__slot;
+};
 
 extern neap__slot *neap__slabs[NEAP__N_SLABS];
 extern int neap__n_slots;
@@ -193,6 +214,8 @@ typedef struct neap__node {
   uint8_t n_inputs, n_outputs, n_extra, alias;
   uint8_t reuse_grad, reuse_in, served, device;
   int32_t n_refs; /* live handles of its outputs + later nodes that use them + marks */
+  int32_t place;  /* where it ran */
+  int32_t trace;  /* a region's: freed with the node; 0: none */
   size_t backward_scratch;
   double backward_flops;
   uint64_t serial;
@@ -207,6 +230,7 @@ typedef struct neap__start {
   neap__storage *grad;
   int64_t grad_offset;
   int32_t wants, device;
+  uint32_t version; /* of an input when it came in */
 } neap__start;
 
 typedef struct neap__mark {
@@ -216,6 +240,7 @@ typedef struct neap__mark {
 
 typedef struct neap__tape {
   int32_t id, is_open, walking;
+  int32_t is_weak; /* of a trace: knows what would be saved, holds nothing */
   uint32_t generation;
   uint64_t epoch; /* changes when the starts change meaning */
   neap__node *nodes;
@@ -248,5 +273,6 @@ void neap__rng_undo(void); /* the draw did not happen */
 uint64_t neap__rng_key(double seed, double stream);
 
 extern neap_counters neap__counters;
+void neap__count_backward(int op, double flops);
 
 #endif

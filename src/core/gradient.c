@@ -219,6 +219,10 @@ int neap_backward(double loss) {
   if (tape == NULL) {
     return neap__error(NEAP_ERR_GRAPH, "backward: nothing is recorded here (no_grad)");
   }
+  if (tape->is_weak) {
+    return neap__error(NEAP_ERR_GRAPH, "backward: the forward of a checkpointed region is running, "
+                                       "there is nothing to walk back");
+  }
   /* walking: called again, the loss's own node may be done */
   int code = tape->walking ? NEAP_OK : loss_seed(tape, loss);
   if (code != NEAP_OK) {

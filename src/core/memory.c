@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/core.h"
+#include "core/trace.h"
 
 int neap__tag = NEAP_TAG_ACTIVATIONS;
 
@@ -95,6 +95,17 @@ static void count_up(neap__device *d, size_t bytes, int tag) {
   d->peak[NEAP_METER_WORK] = work > d->peak[NEAP_METER_WORK] ? work : d->peak[NEAP_METER_WORK];
 }
 
+static void storage_fill(neap__storage *storage, int device_slot, int tag) {
+  storage->id = ++next_storage_id;
+  storage->refs = 1;
+  storage->version = 0;
+  storage->device = (int16_t)device_slot;
+  storage->tag = (int16_t)tag;
+  storage->is_phantom = storage->write_place = 0;
+  storage->writer = NULL;
+  storage->op = 0;
+}
+
 int neap__storage_new(int device_slot, size_t bytes, int tag, neap__storage **out) {
   neap__device *d = &neap__devices[device_slot];
   if (bytes > SIZE_MAX / 4) {
@@ -122,14 +133,54 @@ int neap__storage_new(int device_slot, size_t bytes, int tag, neap__storage **ou
   }
   storage->data = rounded > 0 ? storage->block->data : NULL;
   storage->bytes = rounded;
-  storage->id = ++next_storage_id;
-  storage->refs = 1;
-  storage->version = 0;
-  storage->device = (int16_t)device_slot;
-  storage->tag = (int16_t)tag;
+  storage_fill(storage, device_slot, tag);
   count_up(d, rounded, tag);
   *out = storage;
   return NEAP_OK;
+}
+
+int neap__storage_phantom(int device_slot, int tag, neap__storage **out) {
+  neap__storage *storage = neap__host_fails() ? NULL : storage_header();
+  if (storage == NULL) {
+    return refuse(&neap__devices[device_slot], 0, "no host memory for a tensor's header");
+  }
+  storage->block = NULL;
+  storage->data = NULL;
+  storage->bytes = 0;
+  storage_fill(storage, device_slot, tag);
+  storage->is_phantom = 1;
+  *out = storage;
+  return NEAP_OK;
+}
+
+int neap__phantom_error(const char *who) {
+  return neap__error(NEAP_ERR_RECOMPUTE,
+                     "%s: it looks at a tensor that this recomputation did not make again, because "
+                     "the first forward never looked at it",
+                     who);
+}
+
+void neap__write_note(neap__storage *storage, const char *who) {
+  storage->version++;
+  storage->writer = who;
+  storage->write_place = neap__place;
+}
+
+const char *neap__written_text(const neap__storage *storage, char text[160]) {
+  text[0] = '\0';
+  if (storage->writer != NULL) {
+    const char *place = neap__place_name(storage->write_place);
+    snprintf(text, 160, " by %s%s%s", storage->writer, place[0] != '\0' ? " in " : "", place);
+  }
+  return text;
+}
+
+int neap__write_begin(neap__slot *slot, const char *who) {
+  int code = neap__traces_active ? neap__trace_write(slot) : NEAP_OK;
+  if (code >= 0) {
+    neap__write_note(slot->storage, who);
+  }
+  return code;
 }
 
 void neap__storage_unref(neap__storage *storage) {

@@ -54,9 +54,9 @@ int neap_adamw(double param, double grad, double m, double v, double lr, double 
                        "%g, %g, %g, %g",
                        step, beta1, beta2, eps);
   }
-  slots[0]->storage->version++;
-  slots[2]->storage->version++;
-  slots[3]->storage->version++;
+  neap__write_note(slots[0]->storage, "adamw");
+  neap__write_note(slots[2]->storage, "adamw");
+  neap__write_note(slots[3]->storage, "adamw");
   neap__device *d = &neap__devices[slots[0]->storage->device];
   if (slots[0]->view.n_elements == 0 || !d->backend->computes) {
     return NEAP_OK;
@@ -74,9 +74,9 @@ int neap_sgd(double param, double grad, double velocity, double lr, double momen
   if (code < 0) {
     return code;
   }
-  slots[0]->storage->version++;
+  neap__write_note(slots[0]->storage, "sgd");
   if (slots[2] != NULL) {
-    slots[2]->storage->version++;
+    neap__write_note(slots[2]->storage, "sgd");
   }
   neap__device *d = &neap__devices[slots[0]->storage->device];
   if (slots[0]->view.n_elements == 0 || !d->backend->computes) {

@@ -1,7 +1,7 @@
 /* Appends nodes to a tape, and looks into what a tape holds. */
 #include <string.h>
 
-#include "core/core.h"
+#include "core/trace.h"
 
 static uint64_t next_serial = 1;
 
@@ -65,6 +65,8 @@ int neap__record(neap__tape *tape, int op, const neap__rule *rule, neap__slot *c
   node->backward_scratch = rule->backward_scratch;
   node->backward_flops = rule->backward_flops;
   node->serial = next_serial++;
+  node->place = neap__place;
+  node->trace = 0;
   node->view_first = rule->view_first;
   if (rule->draws) {
     node->rng = *rng;
@@ -72,11 +74,13 @@ int neap__record(neap__tape *tape, int op, const neap__rule *rule, neap__slot *c
   memcpy(node->attrs, rule->attrs, sizeof node->attrs);
   neap__value *value = &tape->values[tape->n_values];
   for (int i = 0; i < rule->n_inputs; i++, value++) {
-    value_set(value, rule->in[i], rule->save_in >> i & 1 ? in[i]->storage : NULL, edges[i]);
+    int saves = !tape->is_weak && (rule->save_in >> i & 1);
+    value_set(value, rule->in[i], saves ? in[i]->storage : NULL, edges[i]);
   }
   for (int k = 0; k < rule->n_outputs; k++, value++) {
     neap__storage *storage = k < rule->n_visible ? out[k]->storage : aux[k];
-    value_set(value, &rule->out[k], rule->save_out >> k & 1 ? storage : NULL, tape->n_nodes);
+    int saves = !tape->is_weak && (rule->save_out >> k & 1);
+    value_set(value, &rule->out[k], saves ? storage : NULL, tape->n_nodes);
     if (k < rule->n_visible) {
       slot_history(out[k], tape, tape->n_nodes, tape->n_values + rule->n_inputs + k);
     }
@@ -149,6 +153,7 @@ static int lua_append(const lua_call *c, neap__tape *tape, int op) {
   node->device = (uint8_t)c->device;
   node->n_refs = c->n_outputs;
   node->serial = next_serial++;
+  node->place = neap__place;
   neap__value *value = &tape->values[tape->n_values];
   for (int i = 0; i < c->n_inputs; i++, value++) {
     value_set(value, &c->in[i]->view, NULL, c->edges[i]);
@@ -158,7 +163,8 @@ static int lua_append(const lua_call *c, neap__tape *tape, int op) {
     slot_history(c->out[k], tape, tape->n_nodes, tape->n_values + c->n_inputs + k);
   }
   for (int i = 0; i < c->n_saved; i++, value++) {
-    value_set(value, &c->saved[i]->view, c->saved[i]->storage, -1);
+    neap__trace_needs(c->saved[i]->storage, tape->id);
+    value_set(value, &c->saved[i]->view, tape->is_weak ? NULL : c->saved[i]->storage, -1);
   }
   edges_take(tape, c->edges, c->n_inputs);
   tape->n_values += n_values;
@@ -186,6 +192,9 @@ int neap_tape_record_lua(int id, int op, int n_inputs, const double *inputs, int
   int code = lua_slots(&c, name, n_inputs, inputs, c.in);
   code = code < 0 ? code : lua_slots(&c, name, n_outputs, outputs, c.out);
   code = code < 0 ? code : lua_slots(&c, name, n_saved, saved, c.saved);
+  for (int i = 0; i < n_saved && code >= 0; i++) {
+    code = c.saved[i]->storage->is_phantom ? neap__phantom_error(name) : code;
+  }
   code = code < 0 ? code : lua_edges(&c, name, tape);
   return code < 0 || !c.wanted ? code : lua_append(&c, tape, op);
 }

@@ -15,8 +15,9 @@ neap__op neap__ops[NEAP__MAX_OPS] = {
                     .n_attrs = attributes},
     NEAP_OPS(NEAP_X)
 #undef NEAP_X
+        [NEAP_OP_REGION] = {.name = "checkpoint", .kernel = -1},
 };
-int neap__n_ops = NEAP_N_OPS;
+int neap__n_ops = NEAP_OP_REGION + 1;
 
 const char *neap_op_name(int op) {
   return op >= 0 && op < neap__n_ops ? neap__ops[op].name : NULL;
@@ -52,8 +53,8 @@ static int op_add(const char *name, const neap__op *like) {
 }
 
 int neap_op_copy(int op, const char *name) {
-  if (op < 0 || op >= neap__n_ops) {
-    return neap__error(NEAP_ERR_NOT_FOUND, "there is no op number %d", op);
+  if (op < 0 || op >= neap__n_ops || op == NEAP_OP_REGION) {
+    return neap__error(NEAP_ERR_NOT_FOUND, "there is no op number %d to copy", op);
   }
   return op_add(name, &neap__ops[op]);
 }

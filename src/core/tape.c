@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "core/core.h"
+#include "core/trace.h"
 
 /* one a recorded stage: chains of 10,000 stages are recorded as a whole under keep-all */
 enum { MAX_TAPES = 1 << 16, MAX_GENERATION = 30000 };
@@ -57,7 +57,7 @@ int neap_tape_new(void) {
   tape->generation = tape->generation % MAX_GENERATION + 1; /* ids stay below 2^31 */
   tape->id = index + (int)tape->generation * MAX_TAPES;
   tape->is_open = 1;
-  tape->walking = 0;
+  tape->walking = tape->is_weak = 0;
   tape->epoch = next_epoch++;
   return tape->id;
 }
@@ -79,6 +79,9 @@ void neap__tape_pop(neap__tape *tape) {
     }
     neap__storage_unref(value->saved);
     neap__storage_unref(value->grad);
+  }
+  if (node->trace != 0) {
+    neap_trace_free(node->trace);
   }
   tape->n_values = node->first;
   tape->n_nodes--;
@@ -189,6 +192,7 @@ static int start_new(neap__tape *tape, const neap__slot *slot, double leaf, int 
   start->grad_offset = 0;
   start->wants = wants && slot->view.dtype == NEAP_F32;
   start->device = slot->storage->device;
+  start->version = slot->storage->version;
   return tape->n_starts++;
 }
 
@@ -209,6 +213,11 @@ int neap__edge(neap__tape *tape, neap__slot *slot, int *edge) {
   if (made_by == NULL) {
     return neap__error(NEAP_ERR_GRAPH, "the tensor's history was freed already (backward ran); use "
                                        "detach() to take its value as a constant");
+  }
+  if (made_by != tape && tape->is_weak && neap__trace_argument(tape, slot)) {
+    int start = start_new(tape, slot, 0, 1);
+    *edge = -2 - start;
+    return start < 0 ? start : NEAP_OK;
   }
   if (made_by != tape) {
     return neap__error(NEAP_ERR_GRAPH, "the tensor was made outside this checkpointed region; pass "
@@ -243,6 +252,26 @@ double neap_tape_input(int id, double tensor, int grad) {
   input->serial = tape->epoch;
   tape->inputs[tape->n_inputs++] = start;
   return made;
+}
+
+int neap_tape_input_intact(int id, int input, double tensor) {
+  neap__tape *tape = neap__tape_get(id);
+  neap__slot *slot = tape == NULL ? NULL : neap__slot_get(tensor);
+  if (slot == NULL) {
+    return tape == NULL ? NEAP_ERR_GRAPH : NEAP_ERR_STALE;
+  }
+  if (input < 0 || input >= tape->n_inputs) {
+    return neap__error(NEAP_ERR_INVALID, "input: the tape has %d inputs, asked for number %d",
+                       tape->n_inputs, input + 1);
+  }
+  if (tape->starts[tape->inputs[input]].version != slot->storage->version) {
+    char by[160];
+    return neap__error(NEAP_ERR_MODIFIED,
+                       "its input %d was written in place%s; a recomputation would start from "
+                       "other values: write to a copy",
+                       input + 1, neap__written_text(slot->storage, by));
+  }
+  return NEAP_OK;
 }
 
 int neap_tape_output(int id, double tensor) {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "core/core.h"
+#include "core/trace.h"
 
 static const size_t dtype_bytes[NEAP_N_DTYPES] = {4, 2, 4};
 static const char *const dtype_names[NEAP_N_DTYPES] = {"f32", "bf16", "i32"};
@@ -123,7 +123,7 @@ double neap_tensor_view(double id, int n_dims, const double *dims, double first_
                        (long long)view.n_elements, first_element,
                        neap__dims_text(&slot->view, text));
   }
-  view.data = view.n_elements == 0
+  view.data = view.n_elements == 0 || slot->storage->is_phantom
                   ? NULL
                   : (char *)slot->view.data + (size_t)first_element * dtype_bytes[view.dtype];
   return another(slot, &view);
@@ -187,8 +187,11 @@ int neap_tensor_write(double id, const void *from, size_t bytes) {
   if (code < 0 || bytes == 0) {
     return code;
   }
+  code = neap__write_begin(slot, "write");
+  if (code < 0 || slot->storage->is_phantom) {
+    return code;
+  }
   neap__device *d = &neap__devices[slot->storage->device];
-  slot->storage->version++;
   return d->backend->write(d->context, slot->view.data, from, bytes);
 }
 
@@ -199,6 +202,10 @@ int neap_tensor_read(double id, void *to, size_t bytes) {
     return code;
   }
   neap__device *d = &neap__devices[slot->storage->device];
+  if (slot->storage->is_phantom) {
+    return neap__phantom_error("read");
+  }
+  neap__trace_needs(slot->storage, 0);
   if (!d->backend->computes) {
     memset(to, 0, bytes);
     return NEAP_OK;
@@ -214,10 +221,11 @@ int neap_tensor_fill(double id, double value) {
   if (slot->view.dtype == NEAP_I32 && !(fabs(value) < 2147483648.0 && value == floor(value))) {
     return neap__error(NEAP_ERR_INVALID, "fill: %.17g is no whole number of 32 bits", value);
   }
+  int code = neap__write_begin(slot, "fill");
   neap__device *d = &neap__devices[slot->storage->device];
-  slot->storage->version++;
-  if (slot->view.n_elements == 0 || !d->backend->computes) {
-    return NEAP_OK;
+  if (code < 0 || slot->view.n_elements == 0 || slot->storage->is_phantom ||
+      !d->backend->computes) {
+    return code;
   }
   return d->backend->fill(d->context, &slot->view, value);
 }
@@ -231,10 +239,11 @@ static int fill_random(double id, int normal, double a, double b, double seed, d
       !isfinite(stream)) {
     return neap__error(NEAP_ERR_INVALID, "fill: expected a f32 tensor and finite numbers");
   }
+  int code = neap__write_begin(slot, "fill");
   neap__device *d = &neap__devices[slot->storage->device];
-  slot->storage->version++;
-  if (slot->view.n_elements == 0 || !d->backend->computes) {
-    return NEAP_OK;
+  if (code < 0 || slot->view.n_elements == 0 || slot->storage->is_phantom ||
+      !d->backend->computes) {
+    return code;
   }
   return d->backend->fill_random(d->context, &slot->view, normal, a, b,
                                  neap__rng_key(seed, stream));
@@ -277,7 +286,14 @@ int neap_tensor_copy(double to_id, double from_id) {
   }
   neap__device *dt = &neap__devices[to->storage->device];
   neap__device *df = &neap__devices[from->storage->device];
-  to->storage->version++;
+  if (from->storage->is_phantom && !to->storage->is_phantom) {
+    return neap__phantom_error("copy");
+  }
+  neap__trace_needs(from->storage, 0);
+  int code = neap__write_begin(to, "copy");
+  if (code < 0 || to->storage->is_phantom) {
+    return code;
+  }
   if (bytes == 0 || !dt->backend->computes || !df->backend->computes) {
     return NEAP_OK;
   }
@@ -289,7 +305,7 @@ int neap_tensor_copy(double to_id, double from_id) {
     return neap__error(NEAP_ERR_MEMORY, "out of memory: copy between devices needs %zu host bytes",
                        bytes);
   }
-  int code = df->backend->read(df->context, host, from->view.data, bytes);
+  code = df->backend->read(df->context, host, from->view.data, bytes);
   code = code < 0 ? code : dt->backend->write(dt->context, to->view.data, host, bytes);
   neap__host_free(host);
   return code;
