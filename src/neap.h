@@ -346,6 +346,7 @@ enum { NEAP_CHECK_NONE, NEAP_CHECK_SHAPE, NEAP_CHECK_VALUE };
  * kept, and given back to them while the trace is followed. Pooled; id or an error. */
 NEAP_API int neap_trace_new(int check, int snapshots_buffers);
 NEAP_API int neap_trace_free(int trace); /* idempotent; closes it where it is open or followed */
+NEAP_API int neap_trace_clear(int trace); /* closes it and gives back all that it holds */
 NEAP_API int neap_trace_alive(int trace);
 /* Outputs of this kind of op are held, and taken over by the recomputation: selective
  * recomputation. keep_at: of the op with this number alone. */
@@ -373,6 +374,7 @@ NEAP_API int neap_trace_get_op(int trace, int i, neap_trace_op *out);
 NEAP_API int neap_trace_draws(int trace);         /* ops that drew random numbers */
 NEAP_API double neap_trace_held_bytes(int trace); /* kept for selective recomputation */
 NEAP_API double neap_trace_check_bytes(int trace);
+NEAP_API int neap_trace_holds(int trace, double id); /* 1 when the tensor's storage is held */
 
 /* A region as one node: keeps its inputs, and frees the trace with the node. Outputs must be new
  * tensors without history. On a weak tape (of a trace) nothing is kept, and the trace is not taken.
@@ -382,6 +384,7 @@ NEAP_API int neap_tape_record_region(int tape, int n_inputs, const double *input
 NEAP_API int neap_tape_region_trace(int tape, int node);
 NEAP_API double neap_tape_region_input(int tape, int node, int input); /* new handle */
 NEAP_API int neap_tape_is_weak(int tape);
+NEAP_API int neap_tensor_tape(double id); /* the tape that holds its history, 0: none */
 
 /* Walks from a scalar of the selected tape back to its start, seeding with 1, then empties the
  * tape. The same protocol as neap_tape_backward; after an error other than OUT OF MEMORY the tape

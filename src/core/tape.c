@@ -163,6 +163,12 @@ int neap__slot_has_history(const neap__slot *slot) {
   return history(slot) != NULL;
 }
 
+int neap_tensor_tape(double id) {
+  const neap__slot *slot = neap__slot_get(id);
+  const neap__tape *tape = slot == NULL ? NULL : history(slot);
+  return slot == NULL ? NEAP_ERR_STALE : tape == NULL ? 0 : tape->id;
+}
+
 void neap__history_drop(neap__slot *slot) {
   neap__tape *tape = history(slot);
   slot->tape = 0;

@@ -412,6 +412,7 @@ int neap_trace_unfollow(int id, int complete) {
     return NEAP_ERR_STATE;
   }
   neap__trace_forget(t);
+  neap__trace_copies_cut(t, 0);
   t->tape = 0;
   for (int at = t->next; complete && !t->lost && at < t->n_entries; at++) {
     if (t->entries[at].recorded && t->check != NEAP_CHECK_NONE) {

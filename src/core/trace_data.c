@@ -80,16 +80,34 @@ int neap_trace_free(int id) {
   if (id < 1 || index >= n_traces || !traces[index]->is_open || traces[index]->id != id) {
     return NEAP_OK;
   }
-  neap__trace *t = traces[index];
+  neap_trace_clear(id);
+  traces[index]->is_open = 0;
+  spare[n_spare++] = index;
+  return NEAP_OK;
+}
+
+int neap_trace_clear(int id) {
+  neap__trace *t = neap__trace_get(id);
+  if (t == NULL) {
+    return NEAP_ERR_STATE;
+  }
   neap__trace_forget(t);
   if (t->state == NEAP__TRACE_RECORDING) {
     neap_tape_free(t->tape);
   }
-  neap__trace_clear(t);
-  t->is_open = 0;
   t->tape = 0;
-  spare[n_spare++] = index;
+  neap__trace_clear(t);
   return NEAP_OK;
+}
+
+int neap_trace_holds(int id, double tensor) {
+  neap__trace *t = neap__trace_get(id);
+  const neap__slot *slot = t == NULL ? NULL : neap__slot_get(tensor);
+  int holds = 0;
+  for (int i = 0; slot != NULL && i < t->n_held; i++) {
+    holds |= t->held[i].storage == slot->storage;
+  }
+  return t == NULL ? NEAP_ERR_STATE : slot == NULL ? NEAP_ERR_STALE : holds;
 }
 
 int neap_trace_alive(int id) {

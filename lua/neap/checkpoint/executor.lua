@@ -2,6 +2,7 @@
 -- what was kept or dropped, what was recomputed, and in which order, are on record there.
 local ffi_neap = require("neap.ffi")
 local argument = require("neap.argument")
+local buffers = require("neap.checkpoint.buffers")
 local fail = require("neap.fail")
 local manager_module = require("neap.checkpoint.manager")
 local plan_module = require("neap.checkpoint.plan")
@@ -9,45 +10,56 @@ local profile_module = require("neap.checkpoint.profile")
 local scope = require("neap.scope")
 local stages_module = require("neap.checkpoint.stages")
 local stage_run = require("neap.checkpoint.stage_run")
+local stage_traces = require("neap.checkpoint.stage_traces")
 local tensor = require("neap.tensor")
 local C, ffi, check = ffi_neap.C, ffi_neap.ffi, ffi_neap.check
 
 local M = {}
 
 ---@class neap.Executor
----@field manager neap.Manager  the store of the last micro-batch
+---@field manager neap.Manager  the store of the last micro-batch that ran to its end
 ---@field forwards integer      forward actions of the last micro-batch
 ---@field recomputed integer    those beyond the first of each stage
 local Executor = {}
 Executor.__index = Executor
 
 local tensor_t = ffi.typeof("neap_tensor")
-local snapshot = ffi.new("neap_snapshot")
 local loss_host = ffi.new("float[1]")
 local dims_buffer = ffi.new("double[8]")
+local rng_before = ffi.new("neap_rng_state")
 local ACTIVATIONS, RECOMPUTE = C.NEAP_TAG_ACTIVATIONS, C.NEAP_TAG_RECOMPUTE
 local ALREADY_FED = -1ULL
+local PLAIN, TRACE, RECORD = stage_run.PLAIN, stage_run.TRACE, stage_run.RECORD
+local AGAIN, EARLY = stage_run.AGAIN, stage_run.EARLY
 
 ---@param chain neap.Chain
+---@param options? { check?: "shape"|"value"|"none" }  how recomputations are compared with the
+---  first forward; "value" keeps a copy of every saved tensor (tag check)
 ---@return neap.Executor
-function M.new(chain)
+function M.new(chain, options)
   stage_run.check_chain(chain, "executor")
+  options = argument.options(options, "executor", { "check" })
+  local n = #chain.stages
   local self = setmetatable({
-    chain = chain, n = #chain.stages, ctx = {}, manager = manager_module.new("none"),
-    x = {}, n_x = {}, tape = {}, hold = {}, seen = {}, grads = {}, next_grads = {},
-    saved_bytes = {}, costs = {}, forwards = 0, backwards = 0, recomputed = 0, loss = 0, weight = 1,
+    chain = chain, n = n, ctx = {}, manager = manager_module.new("none"),
+    running = manager_module.new("none"), traces = stage_traces.new(n, options.check),
+    x = {}, n_x = {}, tape = {}, hold = {}, seen = {}, grads = {}, next_grads = {}, mode = {},
+    saved_bytes = {}, costs = {}, buffers = {}, forwards = 0, backwards = 0, recomputed = 0,
+    loss = 0, weight = 1,
   }, Executor)
-  for i = 0, self.n do
-    self.x[i], self.n_x[i], self.hold[i], self.tape[i] = {}, 0, {}, 0
+  for i = 0, n do
+    self.x[i], self.n_x[i], self.hold[i], self.tape[i], self.mode[i] = {}, 0, {}, 0, false
     self.saved_bytes[i], self.costs[i] = 0, 0
+    self.buffers[i] = i < n and buffers.of(chain.stages[i + 1].module) or false
   end
   return self
 end
 
---- Tells what stages keep and cost, for the manager's statistics.
+--- Tells what stages keep and cost, for the manager's statistics, and what modes keep.
 ---@param profile neap.Profile
 function Executor:use_profile(profile)
   argument.self(self, Executor, "executor:use_profile")
+  if self.profile == profile then return end
   local _, n = stages_module.read(profile)
   if n ~= self.n then
     fail.usage("the profile is of %d stages, the model has %d", n, self.n)
@@ -56,6 +68,8 @@ function Executor:use_profile(profile)
     self.saved_bytes[i] = profile.stages[i + 1].saved_bytes
     self.costs[i] = profile.stages[i + 1].forward_cost
   end
+  self.traces:use_profile(profile)
+  self.profile = profile
 end
 
 local function free_list(list, n)
@@ -71,6 +85,10 @@ local function free_x(self, i)
 end
 
 local function free_record(self, i)
+  if self.mode[i] then
+    self.traces:clear(i)
+    self.mode[i] = false
+  end
   C.neap_tape_free(self.tape[i])
   self.tape[i] = 0
   free_list(self.hold[i], #self.hold[i])
@@ -106,48 +124,93 @@ local function take_loss(self)
 end
 
 local function remember(self, i, first, keep)
-  local name, manager = self.chain.stages[i + 1].name, self.manager.c
+  local name, manager = self.chain.stages[i + 1].name, self.running.c
   if first then
     local stored = keep == "everything"
-    check(C.neap_manager_record_payload(manager, name, i, self.saved_bytes[i],
-      stored and self.tape[i] or 1, self.costs[i], stored and 0 or 1))
+    local payload = stored and self.tape[i] ~= 0 and self.tape[i] or 1
+    check(C.neap_manager_record_payload(manager, name, i, self.saved_bytes[i], payload,
+      self.costs[i], stored and 0 or 1))
   else
     check(C.neap_manager_deliver(manager, name, ALREADY_FED))
     self.recomputed = self.recomputed + 1
   end
 end
 
-local function forward(self, i, keep)
-  local first, stage = not self.seen[i], self.chain.stages[i + 1]
-  if self.n_x[i] == 0 then
-    fail.raise("invalid plan", string.format("forward of stage '%s': its input is not there",
-      stage.name))
+-- runs the stage; a recomputation sees the buffers as they were at first
+local function run_stage(self, i, how, trace, outputs)
+  local list, stage = self.buffers[i], self.chain.stages[i + 1]
+  local again = self.seen[i]
+  if list then
+    if again then buffers.enter(list) else buffers.remember(list) end
   end
-  if keep == "everything" and self.tape[i] ~= 0 then
-    fail.raise("invalid plan", string.format("forward of stage '%s': its activations are kept "
-      .. "already", stage.name))
-  end
-  C.neap_tag_select(first and ACTIVATIONS or RECOMPUTE)
-  C.neap_recomputing_set(first and 0 or 1)
-  local n, tape = stage_run.forward(stage, i, self.x[i], self.n_x[i], self.ctx,
-    keep == "everything", self.x[i + 1])
-  self.n_x[i + 1] = n
+  C.neap_tag_select(again and RECOMPUTE or ACTIVATIONS)
+  C.neap_recomputing_set(again and 1 or 0)
   self.seen[i] = true
+  if not (list and again) then
+    return stage_run.forward(stage, i, self.x[i], self.n_x[i], self.ctx, how, outputs, trace)
+  end
+  local ok, n, tape = pcall(stage_run.forward, stage, i, self.x[i], self.n_x[i], self.ctx, how,
+    outputs, trace)
+  buffers.leave(list)
+  if not ok then error(n, 0) end
+  return n, tape
+end
+
+local function how_of(self, i, keep, mode, early)
+  if mode then return TRACE end
+  if keep ~= "everything" then return self.seen[i] and PLAIN or TRACE end
+  if not self.seen[i] or not self.traces:is_ready(i) then return RECORD end
+  return early and EARLY or AGAIN
+end
+
+local function check_forward(self, i, keep)
+  local name = self.chain.stages[i + 1].name
+  if self.n_x[i] == 0 then
+    fail.raise("invalid plan", string.format("forward of stage '%s': its input is not there", name))
+  end
+  if keep == "everything" and (self.tape[i] ~= 0 or self.mode[i]) then
+    fail.raise("invalid plan", string.format("forward of stage '%s': its activations are kept "
+      .. "already", name))
+  end
+end
+
+-- early: its backward is next, so that nobody needs its output
+local function forward(self, i, keep, mode, early)
+  check_forward(self, i, keep)
+  local first = not self.seen[i]
+  local how = how_of(self, i, keep, mode, early)
+  local trace = how ~= PLAIN and how ~= RECORD and self.traces:get(i, mode) or nil
+  local n, tape = run_stage(self, i, how, trace, self.x[i + 1])
+  self.n_x[i + 1] = n
   self.forwards = self.forwards + 1
+  if mode then self.mode[i] = mode end
   if tape ~= 0 then
     self.tape[i] = tape
     hold_outputs(self, i)
   end
   remember(self, i, first, keep)
   if keep == "nothing" and i > 0 then free_x(self, i) end
+  if how == EARLY then free_x(self, i + 1) end
   if first and i == self.n - 1 then take_loss(self) end
+end
+
+-- the rest of what backward needs, made again from what the mode kept
+local function complete(self, i)
+  local trace = self.traces:get(i, self.mode[i])
+  local outputs = self.again_outputs or {}
+  self.again_outputs = outputs
+  local n, tape = run_stage(self, i, EARLY, trace, outputs)
+  self.mode[i] = false
+  free_list(outputs, n)
+  self.tape[i] = tape
+  self.traces:clear(i)
 end
 
 local function backward(self, i)
   local stage = self.chain.stages[i + 1]
-  local code = check(C.neap_manager_get(self.manager.c, stage.name, snapshot))
-  local tape = code == 0 and snapshot.payload or self.tape[i]
-  if tape == 0 or self.tape[i] == 0 then
+  if self.mode[i] then complete(self, i) end
+  local tape = self.tape[i]
+  if tape == 0 then
     fail.raise("recomputation failed", string.format("backward of stage '%s': its activations were "
       .. "dropped and not recomputed", stage.name))
   end
@@ -173,14 +236,17 @@ local function no_action(self, a, action)
     self.n, shown))
 end
 
-local function act(self, a, action)
+local function act(self, a, action, next_action)
   local i = type(action) == "table" and action.stage
   if type(i) ~= "number" or not (i >= 0 and i <= self.n) or i % 1 ~= 0 then
     no_action(self, a, action)
   end
   local op, what = action.op, action.what
   if op == "forward" and i < self.n and KEEPS[action.keep or ""] then
-    forward(self, i, action.keep)
+    local mode = action.keep == "everything" and action.mode or nil
+    local early = self.seen[i] and next_action and next_action.op == "backward"
+      and next_action.stage == i
+    forward(self, i, action.keep, mode, early)
   elseif op == "backward" and i < self.n then
     backward(self, i)
   elseif op == "free" and what == "x" and i > 0 then
@@ -193,7 +259,7 @@ local function act(self, a, action)
 end
 
 local function act_all(self, actions)
-  for a = 1, #actions do act(self, a, actions[a]) end
+  for a = 1, #actions do act(self, a, actions[a], actions[a + 1]) end
   if self.backwards ~= self.n then
     fail.raise("invalid plan", string.format("the plan has %d backwards, the model %d stages",
       self.backwards, self.n))
@@ -205,16 +271,30 @@ local function start(self, batch)
   self.x[0][1], self.n_x[0] = batch.inputs, 1
   self.forwards, self.backwards, self.recomputed, self.loss = 0, 0, 0, 0
   for i = 0, self.n do self.seen[i] = false end
-  check(C.neap_manager_clear(self.manager.c))
+  self.traces:restart()
+  check(C.neap_rng_get(rng_before))
+  check(C.neap_manager_clear(self.running.c))
 end
 
-local function finish(self, depth, before_tape, before_tag, ok)
+-- after an error everything is as before the step, also what stages wrote into their buffers
+local function undo(self)
+  for i = self.n - 1, 0, -1 do
+    free_record(self, i)
+    if self.buffers[i] and self.seen[i] then buffers.restore(self.buffers[i]) end
+  end
+  self.traces:clear_all()
+  C.neap_rng_set(rng_before)
+end
+
+local function finish(self, depth, before_tape, before_tag, before_recomputing, ok)
   C.neap_tape_select(before_tape)
   C.neap_tag_select(before_tag)
-  C.neap_recomputing_set(0)
-  C.neap_rng_stage(self.n) -- what is drawn next does not depend on the plan
-  if not ok then
-    for i = 0, self.n do free_record(self, i) end
+  C.neap_recomputing_set(before_recomputing)
+  if ok then
+    C.neap_rng_stage(self.n) -- what is drawn next does not depend on the plan
+    self.manager, self.running = self.running, self.manager
+  else
+    undo(self)
   end
   scope.stop(depth)
   for i = 1, self.n do self.n_x[i] = 0 end
@@ -223,7 +303,8 @@ local function finish(self, depth, before_tape, before_tag, ok)
 end
 
 --- One micro-batch, forward and backward, under a plan. Gradients of parameters accumulate,
---- weighted. After an error memory, tapes and scopes are as before.
+--- weighted. After an error memory, tapes, scopes, buffers, the manager and the position of random
+--- numbers are as before; gradients are not.
 ---@param batch { inputs: neap.Tensor, targets: neap.Tensor? }
 ---@param plan neap.Plan  made for this chain
 ---@param weight? number  gradient of the loss; items of the chunk / items of the global batch
@@ -244,9 +325,10 @@ function Executor:run(batch, plan, weight)
   self.weight = weight or 1
   local before_tape, before_tag = check(C.neap_tape_select(0)),
     check(C.neap_tag_select(ACTIVATIONS))
+  local before_recomputing = C.neap_recomputing()
   local depth = scope.begin()
   local ok, err = pcall(act_all, self, plan.actions)
-  finish(self, depth, before_tape, before_tag, ok)
+  finish(self, depth, before_tape, before_tag, before_recomputing, ok)
   if not ok then error(err, 0) end
   return self.loss
 end
@@ -265,7 +347,7 @@ function Executor:evaluate(batch)
     local x, n = { batch.inputs }, 1
     for i = 0, self.n - 1 do
       local y = {}
-      local n_y = stage_run.forward(self.chain.stages[i + 1], i, x, n, ctx, false, y)
+      local n_y = stage_run.forward(self.chain.stages[i + 1], i, x, n, ctx, PLAIN, y)
       if i > 0 then free_list(x, n) end
       x, n = y, n_y
     end

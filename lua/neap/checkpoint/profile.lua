@@ -2,7 +2,9 @@
 -- milliseconds for any model; elsewhere the stages really run.
 local ffi_neap = require("neap.ffi")
 local argument = require("neap.argument")
+local buffers = require("neap.checkpoint.buffers")
 local fail = require("neap.fail")
+local mode_module = require("neap.checkpoint.mode")
 local scope = require("neap.scope")
 local stage_run = require("neap.checkpoint.stage_run")
 local tensor = require("neap.tensor")
@@ -76,52 +78,157 @@ local function cost_of(uses_flops, direction, fn, ...)
   return math.floor(cost + 0.5), a, b, c, d
 end
 
+local function forward(p, i, how, outputs, trace)
+  return stage_run.forward(p.chain.stages[i + 1], i, p.xs[i], #p.xs[i], p.ctx, how, outputs, trace)
+end
+
+-- a recomputation that stops early: what it makes, at most and in the end, and what it costs
+local function measure_early(p, i, trace)
+  local profile, outputs = p.stages[i + 1], {}
+  C.neap_recomputing_set(1)
+  local ok, cost, peak, _, _, tape = pcall(cost_of, p.uses_flops, "forward_flops", metered,
+    p.device, forward, p, i, stage_run.EARLY, outputs, trace)
+  C.neap_recomputing_set(0)
+  if not ok then error(cost, 0) end
+  profile.stops_early, profile.recompute_cost = true, cost
+  profile.forward_peak_bytes[4] = peak
+  local held = 0
+  for k = 1, #outputs do held = held + C.neap_tensor_bytes(outputs[k].id) end
+  profile.recompute_extra_bytes = math.max(0, peak - held)
+  C.neap_tape_free(tape)
+  free_all(outputs)
+end
+
 -- the forwards of stage i; leaves x_{i+1} in xs
 local function measure_forward(p, i)
   local stage, inputs, outputs = p.chain.stages[i + 1], p.xs[i], {}
-  local function run(record)
-    return stage_run.forward(stage, i, inputs, #inputs, p.ctx, record, outputs)
+  local trace = mode_module.trace(nil, nil, p.check_kind)
+  local ok, err = pcall(function()
+    local cost, peak, made = cost_of(p.uses_flops, "forward_flops", metered, p.device, forward, p,
+      i, stage_run.TRACE, outputs, trace)
+    local out, new_bytes = sources(inputs, outputs)
+    local check_bytes = check(C.neap_trace_check_bytes(trace))
+    if made ~= new_bytes + check_bytes then
+      fail.raise("invalid plan", string.format("stage '%s' leaves %.0f bytes alive beside its "
+        .. "outputs; its forward must free or return what it makes", stage.name,
+        made - new_bytes - check_bytes))
+    end
+    p.stages[i + 1] = {
+      name = stage.name, measured = true, out = out, out_bytes = distinct_bytes(outputs),
+      forward_extra_bytes = math.max(0, peak - new_bytes), forward_cost = cost,
+      forward_peak_bytes = { peak, peak, 0, 0 },
+    }
+    p.xs[i + 1] = {} -- not among what lives while it is recomputed
+    measure_early(p, i, trace)
+    p.xs[i + 1] = outputs
+  end)
+  C.neap_trace_free(trace)
+  if not ok then error(err, 0) end
+end
+
+local function gradient_bytes(grads, n)
+  local sum = 0
+  for k = 1, n do
+    if grads[k] then sum = sum + C.neap_tensor_bytes(grads[k].id) end
   end
-  local cost, peak, made = cost_of(p.uses_flops, "forward_flops", metered, p.device, run, false)
-  local out, new_bytes = sources(inputs, outputs)
-  if made ~= new_bytes then
-    fail.raise("invalid plan", string.format("stage '%s' leaves %d bytes alive beside its outputs; "
-      .. "its forward must free or return what it makes", stage.name, made - new_bytes))
+  return sum
+end
+
+local function copies(grads, n)
+  local out = {}
+  for k = 1, n do
+    out[k] = grads[k] and tensor.on(C.neap_tensor_device(grads[k].id), grads[k]:dims())
+      :copy_from(grads[k]) or false
   end
-  p.xs[i + 1] = outputs
-  p.stages[i + 1] = {
-    name = stage.name, measured = true, out = out, out_bytes = distinct_bytes(outputs),
-    forward_extra_bytes = math.max(0, peak - new_bytes), forward_cost = cost,
-    forward_peak_bytes = { peak, peak, 0, 0 },
-  }
+  return out
+end
+
+-- one mode of stage i: a forward that keeps some outputs, and a backward that makes the rest again
+local function measure_mode(p, i, mode, positions)
+  local stage, inputs, profile, outputs = p.chain.stages[i + 1], p.xs[i], p.stages[i + 1], {}
+  local trace = mode_module.trace(mode, positions)
+  local n_inputs = i > 0 and #inputs or 0
+  local ok, err = pcall(function()
+    local cost, peak, made, n = cost_of(p.uses_flops, "forward_flops", metered, p.device, forward,
+      p, i, stage_run.TRACE, outputs, trace)
+    local _, new_bytes = sources(inputs, outputs)
+    local saves_out = 0
+    for k = 1, #outputs do
+      if C.neap_trace_holds(trace, outputs[k].id) == 1 then saves_out = saves_out + 2 ^ (k - 1) end
+    end
+    local m = { name = mode.name, saved_bytes = made - new_bytes, forward_cost = cost,
+      forward_peak_bytes = peak, forward_extra_bytes = math.max(0, peak - made),
+      saves_in = 0, saves_out = saves_out, keep_at = positions }
+    local grads, input_grads, made_again = copies(p.grads, n), {}, {}
+    local function backward()
+      local n_again, tape = forward(p, i, stage_run.EARLY, made_again, trace)
+      for k = 1, n_again do made_again[k]:free() end
+      stage_run.backward(stage, tape, grads, n, input_grads, n_inputs)
+    end
+    C.neap_recomputing_set(1)
+    local before = check(C.neap_counters_get(counters)) and 0
+    local flops = counters.forward_flops + counters.backward_flops
+    local started = C.neap_now()
+    local done, back_peak = pcall(metered, p.device, backward)
+    C.neap_recomputing_set(0)
+    if not done then error(back_peak, 0) end
+    local seconds = C.neap_now() - started
+    check(C.neap_counters_get(counters))
+    m.backward_cost = math.floor((p.uses_flops
+      and counters.forward_flops + counters.backward_flops - flops - before or seconds * 1e9) + 0.5)
+    m.backward_peak_bytes = back_peak
+    m.backward_extra_bytes = math.max(0, back_peak - profile.grad_bytes)
+    profile.modes = profile.modes or {}
+    profile.modes[#profile.modes + 1] = m
+    free_all(input_grads)
+  end)
+  C.neap_trace_free(trace)
+  free_all(outputs)
+  if not ok then error(err, 0) end
+end
+
+-- where a mode with a function keeps what in this stage
+local function positions_of(p, i, mode)
+  if not mode.keep then return nil end
+  local trace, outputs = mode_module.trace(), {}
+  local ok, result = pcall(function()
+    forward(p, i, stage_run.TRACE, outputs, trace)
+    return mode_module.positions(mode, trace, p.chain.stages[i + 1].name)
+  end)
+  C.neap_trace_free(trace)
+  free_all(outputs)
+  if not ok then error(result, 0) end
+  return result
 end
 
 -- the recorded forward and the backward of stage i; p.grads holds the gradients of x_{i+1}
 local function measure_backward(p, i)
   local stage, inputs, profile = p.chain.stages[i + 1], p.xs[i], p.stages[i + 1]
-  local outputs = {}
+  local outputs, n_inputs = {}, i > 0 and #p.xs[i] or 0
   free_all(p.xs[i + 1])
-  local peak, made, n, tape = metered(p.device, stage_run.forward, stage, i, inputs, #inputs, p.ctx,
-    true, outputs)
+  local peak, made, n, tape = metered(p.device, forward, p, i, stage_run.RECORD, outputs)
   local _, new_bytes = sources(inputs, outputs)
   profile.forward_peak_bytes[3] = peak
   profile.saved_bytes = made - new_bytes
   profile.saves_in = i > 0 and mask(tape, inputs) or 0
   profile.saves_out = mask(tape, outputs)
   if i == #p.chain.stages - 1 then p.seed(outputs) end
-  local gradient_bytes = 0
-  for k = 1, n do
-    if p.grads[k] then gradient_bytes = gradient_bytes + C.neap_tensor_bytes(p.grads[k].id) end
-  end
+  local for_modes = p.modes[1] and copies(p.grads, n)
+  local before = gradient_bytes(p.grads, n)
   local input_grads = {}
   local cost, back_peak, change = cost_of(p.uses_flops, "backward_flops", metered, p.device,
-    stage_run.backward, stage, tape, p.grads, n, input_grads, i > 0 and #inputs or 0)
+    stage_run.backward, stage, tape, p.grads, n, input_grads, n_inputs)
   profile.backward_peak_bytes = back_peak
   profile.backward_cost = cost
-  profile.grad_bytes = change + gradient_bytes + profile.saved_bytes
+  profile.grad_bytes = change + before + profile.saved_bytes
   profile.backward_extra_bytes = math.max(0, back_peak - profile.grad_bytes)
-  p.grads = input_grads
   free_all(outputs)
+  if for_modes then
+    p.grads = for_modes
+    for _, mode in ipairs(p.modes) do measure_mode(p, i, mode, positions_of(p, i, mode)) end
+    free_all(for_modes)
+  end
+  p.grads = input_grads
   if i > 0 then p.xs[i + 1] = {} end
 end
 
@@ -132,36 +239,56 @@ local function measure(p)
   return { stages = p.stages, unit = p.uses_flops and "FLOPs" or "nanoseconds" }
 end
 
+-- a measuring pass leaves buffers and the position of random numbers as they were
+local function measure_apart(p)
+  local list = buffers.of(p.chain) or {}
+  local position = ffi.new("neap_rng_state")
+  check(C.neap_rng_get(position))
+  buffers.remember(list)
+  local before = check(C.neap_tape_select(0))
+  local ok, result = pcall(scope.run, measure, p)
+  C.neap_tape_select(before)
+  buffers.restore(list)
+  buffers.free(list)
+  C.neap_rng_set(position)
+  p.chain:zero_grad()
+  if not ok then error(result, 0) end
+  return result
+end
+
+local option_names = { "cost", "modes", "check" }
+
 --- Profiles a chain on the device of the batch. Parameters stay as they are; their gradients are
 --- zero afterwards.
 ---@param chain neap.Chain
 ---@param batch { inputs: neap.Tensor, targets: neap.Tensor? }
----@param options? { cost?: "flops"|"seconds" }  flops by default on null, else seconds
+---@param options? { cost?: "flops"|"seconds", modes?: (string|neap.Mode)[],
+---  check?: "shape"|"value"|"none" }  flops by default on null, else seconds; modes to measure
 ---@return neap.Profile
 function M.measure(chain, batch, options)
   stage_run.check_chain(chain, "profile")
   argument.table(batch, "profile: batch", "a table { inputs =, targets = }")
   local device = check(C.neap_tensor_device(tensor.id_of(batch.inputs, "profile: batch.inputs")))
-  local cost = argument.options(options, "profile", { "cost" }).cost
+  options = argument.options(options, "profile", option_names)
+  local cost, modes = options.cost, {}
+  for k, mode in ipairs(options.modes and argument.table(options.modes, "profile: modes") or {}) do
+    modes[k] = mode_module.read(mode, "profile")
+  end
   if cost == nil then cost = C.neap_device_computes(device) == 1 and "seconds" or "flops" end
   if cost ~= "flops" and cost ~= "seconds" then
     fail.usage("profile: %s", fail.unknown("cost", argument.word(cost), { "flops", "seconds" }))
   end
   chain:zero_grad()
   local p = { chain = chain, device = device, ctx = { batch = batch },
-    xs = { [0] = { batch.inputs } }, stages = {}, grads = {}, uses_flops = cost == "flops" }
+    xs = { [0] = { batch.inputs } }, stages = {}, grads = {}, uses_flops = cost == "flops",
+    modes = modes }
   function p.seed(outputs)
     if #outputs ~= 1 or outputs[1]:numel() ~= 1 then
       fail.raise("shape mismatch", "the chain's last stage must return the loss, one number")
     end
     p.grads = { tensor.on(device, outputs[1]:dims()):fill(1) }
   end
-  local before = check(C.neap_tape_select(0))
-  local ok, result = pcall(scope.run, measure, p)
-  C.neap_tape_select(before)
-  chain:zero_grad()
-  if not ok then error(result, 0) end
-  return result
+  return measure_apart(p)
 end
 
 return M

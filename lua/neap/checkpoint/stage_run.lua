@@ -61,27 +61,89 @@ function M.check_chain(chain, who)
   end
 end
 
+-- ways to run a stage
+M.PLAIN = 0 -- nothing recorded: a recomputation on the way, or evaluation
+M.TRACE = 1 -- nothing recorded, but remembered by a trace, for a recomputation to come
+M.RECORD = 2 -- recorded for backward
+M.AGAIN = 3 -- recorded, and checked against the trace of the first forward
+M.EARLY = 4 -- the same, and what backward does not need is left out
+local PLAIN, TRACE, RECORD, EARLY = M.PLAIN, M.TRACE, M.RECORD, M.EARLY
+
+local function place_of(stage)
+  local place = check(C.neap_place_find(string.format("stage '%s'", stage.name)))
+  stage.place = place
+  return place
+end
+
+-- inputs as they came: a stage that writes into them cannot be run again
+local function check_inputs(tape, inputs, n_inputs)
+  for j = 1, n_inputs do check(C.neap_tape_input_intact(tape, j - 1, inputs[j].id)) end
+end
+
+local function start(how, trace)
+  if how == TRACE then return check(C.neap_trace_begin(trace)) end
+  if how == PLAIN then return 0 end
+  local tape = check(C.neap_tape_new())
+  if how ~= RECORD then
+    local code = C.neap_trace_follow(trace, tape, how == EARLY and 1 or 0)
+    if code < 0 then
+      C.neap_tape_free(tape)
+      check(code)
+    end
+  end
+  return tape
+end
+
+-- what closes a run that succeeded
+local function close(how, tape, trace, inputs, n_inputs)
+  if tape ~= 0 then check_inputs(tape, inputs, n_inputs) end
+  if how == TRACE then
+    check(C.neap_trace_end(trace))
+  elseif how > RECORD then
+    check(C.neap_trace_unfollow(trace, 1))
+  end
+end
+
+local function abandon(how, tape, trace)
+  if how == TRACE then
+    C.neap_trace_clear(trace)
+  elseif tape ~= 0 then
+    if how ~= RECORD then C.neap_trace_unfollow(trace, 0) end
+    C.neap_tape_free(tape)
+  end
+end
+
+local function run(stage, tape, want_grad, inputs, n_inputs, ctx, outputs, how, trace)
+  local n = inside(stage.module, tape, want_grad, inputs, n_inputs, ctx, outputs)
+  close(how, tape, trace, inputs, n_inputs)
+  return n
+end
+
 --- Runs stage number index (from 0) on inputs; outputs is filled with new handles in the scope
 --- around. After an error nothing is left.
 ---@param stage { name: string, module: neap.Module }
----@param record boolean  whether to record it for backward
+---@param how integer   M.PLAIN, TRACE, RECORD, AGAIN or EARLY
+---@param outputs neap.Tensor[]  after EARLY some have a shape and no contents
+---@param trace integer|nil  of TRACE, AGAIN and EARLY
 ---@return integer n_outputs
 ---@return integer tape  0 where nothing was recorded
-function M.forward(stage, index, inputs, n_inputs, ctx, record, outputs)
+function M.forward(stage, index, inputs, n_inputs, ctx, how, outputs, trace)
   check(C.neap_rng_stage(index))
-  local tape = record and check(C.neap_tape_new()) or 0
+  local tape = start(how, trace)
   local before = check(C.neap_tape_select(tape))
+  local place = C.neap_place_select(stage.place or place_of(stage))
   local depth = scope.begin()
-  local ok, n = pcall(inside, stage.module, tape, index > 0 and 1 or 0, inputs, n_inputs, ctx,
-    outputs)
+  local ok, n = pcall(run, stage, tape, index > 0 and 1 or 0, inputs, n_inputs, ctx, outputs, how,
+    trace)
   C.neap_tape_select(before)
+  C.neap_place_select(place)
   scope.depth = depth - 1
   check(C.neap_scope_end(depth, ok and n or 0, keep))
   if not ok then
-    C.neap_tape_free(tape)
+    abandon(how, tape, trace)
     error(fail.with_place(string.format("stage '%s'", stage.name), n), 0)
   end
-  return n, tape
+  return n, how == TRACE and 0 or tape
 end
 
 local function walk(tape, gradients, n_outputs, input_gradients, n_inputs)
@@ -101,8 +163,10 @@ end
 --- Runs the backward of a recorded stage. Takes the gradients of its outputs (false: none flows
 --- there) and fills those of its inputs; frees the tape, also after an error.
 function M.backward(stage, tape, gradients, n_outputs, input_gradients, n_inputs)
+  local place = C.neap_place_select(stage.place or place_of(stage))
   local ok, err = pcall(walk, tape, gradients, n_outputs, input_gradients, n_inputs)
   C.neap_tape_free(tape)
+  C.neap_place_select(place)
   if not ok then
     error(fail.with_place(string.format("stage '%s' backward", stage.name), err), 0)
   end
