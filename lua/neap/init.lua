@@ -37,6 +37,7 @@ return {
   no_grad = autograd.no_grad,
   backward = autograd.backward,
   is_recomputing = autograd.is_recomputing,
+  checkpoint = require("neap.checkpoint.region").checkpoint,
   rng = rng.set,
   manual_seed = module.manual_seed,
   op = op,
