@@ -688,6 +688,34 @@ NEAP_API int neap_plan_simulate(int n_stages, const neap_stage *stages, int n_ac
                                 const neap_action *actions, neap_simulation *out,
                                 int64_t *timeline);
 
+/* The memory-cost curve of a chain in one solve. Each point is a plan: peaks rise, costs fall. The
+ * schedules are the persistent ones (a kept boundary stays until the backward that needs it), as in
+ * Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova: Optimal checkpointing for heterogeneous chains,
+ * 2019, on exact bytes. A point's peak is what neap_plan_simulate finds for its actions. */
+typedef struct neap_frontier neap_frontier;
+
+typedef struct neap_frontier_options {
+  int64_t max_points; /* of the list of one interval, at least 2; 0: by the size of the chain */
+  int32_t exact;      /* 1: no cap, however long it takes */
+  int32_t with_modes; /* 1: the stages' named modes are used too */
+  int32_t n_threads;  /* 0: as set by neap_threads_set */
+} neap_frontier_options;
+
+/* options NULL: {with_modes = 1}. At most 4,096 stages; OVERFLOW where sums of bytes or costs might
+ * not fit in 62 bits. The frontier copies what it needs of the stages. */
+NEAP_API int neap_frontier_new(int n_stages, const neap_stage *stages,
+                               const neap_frontier_options *options, neap_frontier **out);
+NEAP_API void neap_frontier_free(neap_frontier *frontier); /* NULL: nothing */
+NEAP_API int neap_frontier_n_points(const neap_frontier *frontier);
+NEAP_API int neap_frontier_point(const neap_frontier *frontier, int k, int64_t *peak_bytes,
+                                 int64_t *cost); /* k from 0 */
+/* Writes as many actions of point k as there is room for; returns how many there are. */
+NEAP_API int neap_frontier_actions(const neap_frontier *frontier, int k, int capacity,
+                                   neap_action *actions);
+NEAP_API int neap_frontier_is_exact(const neap_frontier *frontier); /* 0: some list was cut */
+/* About how much more a point may cost than the exact one at its peak, as a fraction; 0: exact. */
+NEAP_API double neap_frontier_gap(const neap_frontier *frontier);
+
 /* ---- files ---------------------------------------------------------------------------------- */
 
 /* Makes the file hold exactly these bytes, whole or not at all: temp file beside it, fsync, rename,
