@@ -97,6 +97,8 @@ describe("misuse of", function()
     spoil("tensor:copy_from", x.copy_from, { { "handle", x }, { "f32", w.y } })
     spoil("tensor:requires_grad", x.requires_grad, { { "handle", w.leaf }, { "flag", true } })
     misuse.kinds.no_leaf = { { "no leaf", w.x } }
+    spoil("tensor:lerp", x.lerp, { { "f32", neap.zeros({ 4, 6 }) }, { "beside", w.y },
+      { "finite", 0.5 } })
     spoil("tensor:grad", x.grad, { { "no_leaf", w.leaf } })
     spoil("tensor:zero_grad", x.zero_grad, { { "no_leaf", w.leaf } })
     misuse.kinds.half = { { "bf16", w.bf16 } }
@@ -139,6 +141,19 @@ describe("misuse of", function()
     spoil("attention", o.attention, { { "f32", w.qkv }, { "heads", 2 }, { "flag", true } })
     spoil("sum", o.sum, { { "f32", x }, { "dimension", 1 } })
     spoil("mean", o.mean, { { "f32", x }, { "dimension", 1 } })
+    local images, six = neap.zeros({ 2, 6, 5, 5 }), neap.full({ 6 }, 1)
+    spoil("conv2d", o.conv2d, { { "beside", images }, { "beside", neap.zeros({ 2, 6, 3, 3 }) },
+      { "beside_or_nil", neap.zeros({ 2 }) }, { "counting_or_nil", 1 }, { "count_or_nil", 0 } })
+    spoil("batchnorm", o.batchnorm, { { "beside", x }, { "beside", six }, { "beside", six },
+      { "positive_or_nil", 1e-5 } })
+    spoil("batchnorm_inference", o.batchnorm_inference, { { "beside", x }, { "beside", six },
+      { "beside", six }, { "beside", six }, { "beside", six }, { "positive_or_nil", 1e-5 } })
+    for _, name in ipairs({ "maxpool2d", "avgpool2d" }) do
+      spoil(name, o[name], { { "f32", images }, { "counting", 2 }, { "counting_or_nil", 1 },
+        { "count_or_nil", 0 } })
+    end
+    spoil("global_avgpool2d", o.global_avgpool2d, { { "f32", images } })
+    spoil("flatten", o.flatten, { { "tensor", x } })
     spoil("narrow", o.narrow, { { "tensor", x }, { "counting", 1 }, { "count", 1 } })
     spoil("select", o.select, { { "tensor", x }, { "counting", 1 }, { "counting", 1 } })
     spoil("lstm_cell", o.lstm_cell, { { "beside", neap.zeros({ 4, 24 }) }, { "beside", x } })

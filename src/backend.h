@@ -82,6 +82,8 @@ typedef struct neap_backend {
              const double *hyper); /* velocity NULL: none. lr momentum decay grad_scale */
   /* *sum of squares of a f32 tensor, in double; scratch: one double per NEAP_NORM_BLOCK elements */
   int (*sum_squares)(void *context, const neap_view *x, void *scratch, double *sum);
+  int (*lerp)(void *context, const neap_view *to, const neap_view *from,
+              double weight);  /* (optional) to += weight * (from - to), f32 */
   const neap_kernels *kernels; /* NEAP_N_OPS of them */
   /* (optional) From now on only the first `used` bytes of this block may be touched. Where it is
    * set the core leaves a gap behind each block, so that an overrun meets no other block. */
@@ -100,6 +102,30 @@ static inline int64_t neap__row_blocks(int64_t rows) {
 static inline int64_t neap__block_rows(int64_t rows) {
   int64_t blocks = neap__row_blocks(rows);
   return blocks == 0 ? 0 : (rows + blocks - 1) / blocks;
+}
+
+/* conv2d turns the windows of x into columns of a matrix, in this many floats of scratch at a time:
+ * of `images` whole images, or of `rows` rows of one image's output (one row at least, however much
+ * that is). Independent of the number of threads. window: C * KH * KW; all of them above 0. */
+enum { NEAP_COLUMN_FLOATS = 1 << 17 };
+
+static inline void neap__conv_tile(int64_t n_images, int64_t window, int64_t out_rows,
+                                   int64_t out_width, int64_t *images, int64_t *rows) {
+  int64_t fit = NEAP_COLUMN_FLOATS / (window * out_width);
+  *images = fit / out_rows > 1 ? fit / out_rows : 1;
+  *images = *images < n_images ? *images : n_images;
+  *rows = fit > 1 ? fit : 1;
+  *rows = *rows < out_rows ? *rows : out_rows;
+}
+
+/* A window of 1x1 that moves by 1 over no padding: x is its own matrix of columns. */
+static inline int neap__conv_is_direct(const int64_t *weight_dims, const double *attrs) {
+  return weight_dims[2] == 1 && weight_dims[3] == 1 && attrs[0] == 1.0 && attrs[1] == 0.0;
+}
+
+/* maxpool2d remembers where in its window each output came from, in bytes where they suffice. */
+static inline int neap__pool_is_wide(int64_t kernel) {
+  return kernel > 16;
 }
 
 /* Sets the text of neap_last_error and returns code. Keep the text one sentence with numbers. */

@@ -169,6 +169,9 @@ NEAP_API int neap_tensor_tag(double id);
 NEAP_API int neap_tensor_write(double id, const void *from, size_t bytes);
 NEAP_API int neap_tensor_read(double id, void *to, size_t bytes);
 NEAP_API int neap_tensor_fill(double id, double value);
+/* to += weight * (from - to), in place: f32, same shape and device, a finite weight. For running
+ * means; no gradient flows. */
+NEAP_API int neap_tensor_lerp(double to, double from, double weight);
 /* element e of the tensor = f(seed, stream, e), by Philox: independent of threads and of order. */
 NEAP_API int neap_tensor_fill_normal(double id, double mean, double std, double seed,
                                      double stream);
@@ -238,7 +241,14 @@ NEAP_API double neap_uniform(double index, double seed, double stream); /* in [0
   X(TANH, tanh, 1, 1, 0, from_output)                                                                       \
   X(SELECT, select, 1, 1, 2, select)          /* attrs: dim, index; a copy without that dim */              \
   X(LSTM_CELL, lstm_cell, 2, 2, 0, lstm_cell) /* gates (N,4H), c (N,H) -> h (N,H), c' (N,H) */              \
-  X(GRU_CELL, gru_cell, 3, 3, 0, gru_cell)    /* x's and h's gates (N,3H), h (N,H) -> h' (N,H) */
+  X(GRU_CELL, gru_cell, 3, 3, 0, gru_cell)    /* x's and h's gates (N,3H), h (N,H) -> h' (N,H) */           \
+  X(CONV2D, conv2d, 2, 3, 2, conv2d)          /* x (N,C,H,W), w (O,C,KH,KW), bias (O) -> (N,O,..) */        \
+                                              /* attrs: stride, padding */                                  \
+  X(BATCHNORM, batchnorm, 3, 3, 1, batchnorm) /* x (N,C,..), gain (C), bias (C); attr: eps */               \
+                                              /* -> y, mean (C), variance (C) */                            \
+  X(BATCHNORM_INFERENCE, batchnorm_inference, 5, 5, 1, batchnorm_inference) /* .. mean, variance */         \
+  X(MAXPOOL2D, maxpool2d, 1, 1, 3, maxpool2d) /* (N,C,H,W); attrs: kernel, stride, padding */               \
+  X(AVGPOOL2D, avgpool2d, 1, 1, 3, avgpool2d) /* likewise; zeros outside count */
 /* clang-format on */
 
 enum {

@@ -157,6 +157,16 @@ function Tensor:copy_from(from)
   return self
 end
 
+--- Moves this tensor towards another one, in place: self + weight (from - self). For running means.
+---@param weight number  0: nothing moves, 1: the other's contents
+function Tensor:lerp(from, weight)
+  if not istype(tensor_t, self) then no_self("lerp", self) end
+  local id = tensor.id_of(from, "lerp")
+  if type(weight) ~= "number" then tensor.no_number("lerp", weight) end
+  check(C.neap_tensor_lerp(self.id, id, weight))
+  return self
+end
+
 --- Gives the handles their methods. Called once by neap itself, when all modules have added theirs.
 function M.seal(metamethods)
   local meta = { __index = Tensor }

@@ -72,6 +72,21 @@ describe("an op on two threads", function()
   same("linear to one column", { wave({ 900, 300 }, 1), wave({ 1, 300 }, 2), wave({ 1 }, 3) },
     function(x, w, b) return neap.op.linear(x, w, b) end)
 
+  -- images: the loops around the products, and products of one row, which are not the library's
+  local images, channels = wave({ 5, 7, 33, 31 }, 1), wave({ 7 }, 2, 0.5, 1)
+  same("batchnorm", { images, channels, wave({ 7 }, 3) }, function(x, g, b)
+    return (neap.op.batchnorm(x, g, b))
+  end)
+  same("batchnorm_inference", { images, channels, wave({ 7 }, 3), wave({ 7 }, 4), channels },
+    function(...) return neap.op.batchnorm_inference(...) end)
+  for _, name in ipairs({ "maxpool2d", "avgpool2d" }) do
+    same(name, { images }, function(x) return neap.op[name](x, 3, 2, 1) end)
+  end
+  for stride = 1, 2 do
+    same("conv2d to one channel, stride " .. stride, { images, wave({ 1, 7, 3, 3 }, 2),
+      wave({ 1 }, 3) }, function(x, w, b) return neap.op.conv2d(x, w, b, stride, 1) end)
+  end
+
   it("leaves a process that ends with status 0", function()
     local code = ("package.path = [[%s]] local neap = require([[neap]]) "
       .. "neap.device([[cpu]]) neap.threads(2) neap.op.gelu(neap.zeros({ 300000 })) "

@@ -75,6 +75,38 @@ def matmul(trans_a, trans_b):
     return run
 
 
+def conv2d(stride, padding):
+    return lambda x, w, b=None: F.conv2d(x, w, b, stride, padding)
+
+
+def image_cases():
+    """Convolution, batch normalisation and pooling."""
+    for x, w, stride, padding in (
+            ((2, 3, 5, 7), (4, 3, 3, 3), 1, 1), ((2, 3, 6, 5), (2, 3, 3, 3), 2, 1),
+            ((2, 3, 6, 5), (5, 3, 3, 2), 1, 0), ((1, 1, 7, 4), (1, 1, 2, 3), 2, 0),
+            ((3, 5, 4, 4), (3, 5, 1, 1), 1, 0), ((2, 4, 5, 5), (6, 4, 1, 1), 2, 0),
+            ((2, 2, 3, 3), (3, 2, 3, 3), 3, 2)):
+        yield case("conv2d", conv2d(stride, padding), [f(x, 1), f(w, 2, 0.5), f((w[0],), 3)],
+                   [stride, padding])
+        yield case("conv2d", conv2d(stride, padding), [f(x, 1), f(w, 2, 0.5)], [stride, padding])
+    for x in ((6, 3), (3, 4, 5), (2, 3, 4, 5), (2, 3, 2, 3, 2)):
+        c = (x[1],)
+        yield case("batchnorm",
+                   lambda t, g, b: F.batch_norm(t, None, None, g, b, training=True, eps=1e-4),
+                   [f(x, 1, 2.0, 0.5), f(c, 2, 0.5, 1.0), f(c, 3)], [1e-4])
+        yield case("batchnorm_inference",
+                   lambda t, g, b, m, v: (t - m.view(1, -1, *(1,) * (t.ndim - 2)))
+                   / (v.view(1, -1, *(1,) * (t.ndim - 2)) + 1e-3).sqrt()
+                   * g.view(1, -1, *(1,) * (t.ndim - 2)) + b.view(1, -1, *(1,) * (t.ndim - 2)),
+                   [f(x, 1, 2.0, 0.5), f(c, 2, 0.5, 1.0), f(c, 3), f(c, 4), f(c, 5, 0.3, 1.0)],
+                   [1e-3])
+    for name, function in (("maxpool2d", F.max_pool2d), ("avgpool2d", F.avg_pool2d)):
+        for x, kernel, stride, padding in (((2, 3, 6, 4), 2, 2, 0), ((1, 2, 7, 5), 3, 2, 1),
+                                           ((2, 1, 5, 6), 3, 1, 0), ((1, 2, 20, 18), 18, 1, 0)):
+            yield case(name, lambda t: function(t, kernel, stride, padding), [f(x, 1, 2.0, 1.0)],
+                       [kernel, stride, padding])
+
+
 def cross_entropy(logits, targets):
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
 
@@ -115,6 +147,7 @@ def op_cases():
             yield case(name, lambda x, function=function, dim=dim: function(x, dim),
                        [f((2, 3, 4), 1)], [dim])
     yield from recurrent_op_cases()
+    yield from image_cases()
 
 
 def lstm_cell(which):

@@ -4,20 +4,10 @@
 
 #include "core/rules.h"
 
-static int all_f32(neap__rule *r) {
-  for (int i = 0; i < r->n_inputs; i++) {
-    int code = neap__want_dtype(r, i, NEAP_F32);
-    if (code < 0) {
-      return code;
-    }
-  }
-  return NEAP_OK;
-}
-
 /* gain and bias have the length of x's last dimension */
 static int norm(neap__rule *r, int n_aux) {
   const neap_view *x = r->in[0];
-  int code = all_f32(r);
+  int code = neap__want_f32(r);
   if (code < 0) {
     return code;
   }
@@ -77,7 +67,7 @@ int neap__rule_embedding(neap__rule *r) {
 
 int neap__rule_linear(neap__rule *r) {
   const neap_view *x = r->in[0], *w = r->in[1];
-  int code = all_f32(r);
+  int code = neap__want_f32(r);
   if (code < 0) {
     return code;
   }
@@ -110,7 +100,7 @@ int neap__rule_linear(neap__rule *r) {
 
 int neap__rule_matmul(neap__rule *r) {
   const neap_view *a = r->in[0], *b = r->in[1];
-  int code = all_f32(r);
+  int code = neap__want_f32(r);
   if (code < 0) {
     return code;
   }
@@ -148,7 +138,7 @@ int neap__rule_attention(neap__rule *r) {
   enum { MOST_HEAD_DIM = 256 };
   const neap_view *qkv = r->in[0];
   double heads = r->attrs[0];
-  int code = all_f32(r);
+  int code = neap__want_f32(r);
   if (code < 0) {
     return code;
   }

@@ -105,6 +105,14 @@ int neap__want_dtype(const neap__rule *r, int input, int dtype) {
                      neap__dtype_name(found), neap__dtype_name(dtype));
 }
 
+int neap__want_f32(const neap__rule *r) {
+  int code = NEAP_OK;
+  for (int i = 0; i < r->n_inputs && code >= 0; i++) {
+    code = neap__want_dtype(r, i, NEAP_F32);
+  }
+  return code;
+}
+
 void neap__rows(const neap_view *view, int64_t *rows, int64_t *columns) {
   *columns = view->n_dims > 0 ? view->dims[view->n_dims - 1] : 1;
   if (view->n_elements > 0) {

@@ -311,6 +311,49 @@ int neap_tensor_copy(double to_id, double from_id) {
   return code;
 }
 
+static int lerp_check(const neap__slot *to, const neap__slot *from, double weight) {
+  char a[96], b[96];
+  if (to->view.dtype != NEAP_F32 || from->view.dtype != NEAP_F32) {
+    return neap__error(NEAP_ERR_DTYPE, "lerp: expected two f32 tensors, found %s and %s",
+                       dtype_names[to->view.dtype], dtype_names[from->view.dtype]);
+  }
+  if (!same_shape(&to->view, &from->view)) {
+    return neap__error(NEAP_ERR_SHAPE, "lerp: to is %s, from is %s; expected one shape",
+                       neap__dims_text(&to->view, a), neap__dims_text(&from->view, b));
+  }
+  if (to->storage->device != from->storage->device) {
+    return neap__error(NEAP_ERR_DEVICE, "lerp: the two tensors are on different devices (%s, %s)",
+                       neap__devices[to->storage->device].backend->name,
+                       neap__devices[from->storage->device].backend->name);
+  }
+  if (!isfinite(weight)) {
+    return neap__error(NEAP_ERR_INVALID, "lerp: expected a finite weight, found %g", weight);
+  }
+  if (neap__devices[to->storage->device].backend->lerp == NULL) {
+    return neap__error(NEAP_ERR_UNSUPPORTED, "lerp: the %s backend does not have it",
+                       neap__devices[to->storage->device].backend->name);
+  }
+  return NEAP_OK;
+}
+
+int neap_tensor_lerp(double to_id, double from_id, double weight) {
+  neap__slot *to = neap__slot_get(to_id);
+  neap__slot *from = to == NULL ? NULL : neap__slot_get(from_id);
+  if (from == NULL) {
+    return NEAP_ERR_STALE;
+  }
+  int code = lerp_check(to, from, weight);
+  if (code < 0) {
+    return code;
+  }
+  neap__device *d = &neap__devices[to->storage->device];
+  to->storage->version++;
+  if (to->view.n_elements == 0 || !d->backend->computes) {
+    return NEAP_OK;
+  }
+  return d->backend->lerp(d->context, &to->view, &from->view, weight);
+}
+
 int neap_tensor_hash(double n, const double *ids, char *hex33) {
   XXH3_state_t *state = XXH3_createState();
   int code = state == NULL || ids == NULL || hex33 == NULL || !(n >= 0 && n < 1e9)

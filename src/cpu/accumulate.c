@@ -1,4 +1,4 @@
-/* to += from. */
+/* to += from, and to += weight (from - to). */
 #include "cpu/cpu.h"
 #include "cpu/vmath.h"
 
@@ -16,5 +16,25 @@ int neap__cpu_accumulate(void *context, const neap_view *to, const neap_view *fr
   (void)context;
   accumulate_args args = {to->data, from->data};
   neap__cpu_parallel(to->n_elements, 1, accumulate_range, &args);
+  return NEAP_OK;
+}
+
+typedef struct {
+  float *to;
+  const float *from;
+  float weight;
+} lerp_args;
+
+static void lerp_range(const void *arg, int64_t first, int64_t last) {
+  const lerp_args *args = arg;
+  for (int64_t i = first; i < last; i++) {
+    args->to[i] += args->weight * (args->from[i] - args->to[i]);
+  }
+}
+
+int neap__cpu_lerp(void *context, const neap_view *to, const neap_view *from, double weight) {
+  (void)context;
+  lerp_args args = {to->data, from->data, (float)weight};
+  neap__cpu_parallel(to->n_elements, 1, lerp_range, &args);
   return NEAP_OK;
 }

@@ -25,6 +25,7 @@ const neap_backend neap__cpu_backend = {
     .adamw = neap__cpu_adamw,
     .sgd = neap__cpu_sgd,
     .sum_squares = neap__cpu_sum_squares,
+    .lerp = neap__cpu_lerp,
     .kernels = kernels,
 #ifdef NEAP_GUARD
     .guard = neap__cpu_guard,

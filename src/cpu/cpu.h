@@ -30,7 +30,12 @@
   X(TANH, tanh)               \
   X(SELECT, select)           \
   X(LSTM_CELL, lstm_cell)     \
-  X(GRU_CELL, gru_cell)
+  X(GRU_CELL, gru_cell)     \
+  X(CONV2D, conv2d)           \
+  X(BATCHNORM, batchnorm)     \
+  X(BATCHNORM_INFERENCE, batchnorm_inference) \
+  X(MAXPOOL2D, maxpool2d)     \
+  X(AVGPOOL2D, avgpool2d)
 /* clang-format on */
 
 #define NEAP_X(id, name)                                                                           \
@@ -72,6 +77,31 @@ void neap__cpu_sum_rows(const float *x, const float *y, int64_t rows, int64_t co
 void neap__cpu_sum_blocks(const float *partial, int64_t blocks, int64_t stride, int64_t cols,
                           float *out, int accumulate);
 
+/* Convolution. The windows of one channel of x at one place of the weight are a row of columns: */
+typedef struct neap__conv {
+  int64_t n, c, height, width; /* x (N,C,H,W) */
+  int64_t o, kh, kw;           /* weight (O,C,KH,KW) */
+  int64_t oh, ow;              /* y (N,O,OH,OW) */
+  int64_t stride, padding;
+  int64_t window; /* C * KH * KW */
+} neap__conv;
+
+/* A tile: output rows first_row .. first_row + rows - 1 of `images` images. */
+typedef struct neap__conv_part {
+  int64_t first_image, images, first_row, rows;
+} neap__conv_part;
+
+/* columns (images,C*KH*KW,rows*OW) of the part; x is the whole tensor's. */
+void neap__cpu_columns(const neap__conv *conv, const neap__conv_part *part, const float *x,
+                       float *columns);
+/* The transpose of that: adds columns to dx. */
+void neap__cpu_columns_add(const neap__conv *conv, const neap__conv_part *part,
+                           const float *columns, float *dx);
+
+/* out (C) = or += sums of x (images,C,inner) over all but the channels. */
+void neap__cpu_sum_channels(const float *x, int64_t images, int64_t channels, int64_t inner,
+                            float *out, int accumulate);
+
 /* Fails with INVALID, naming the first index outside 0..limit-1. */
 int neap__cpu_check_indices(const char *op, const char *what, const neap_view *indices,
                             int64_t limit);
@@ -88,6 +118,7 @@ void neap__cpu_unguard(void *, size_t);
 int neap__cpu_fill(void *, const neap_view *, double);
 int neap__cpu_fill_random(void *, const neap_view *, int, double, double, uint64_t);
 int neap__cpu_accumulate(void *, const neap_view *, const neap_view *);
+int neap__cpu_lerp(void *, const neap_view *, const neap_view *, double);
 int neap__cpu_adamw(void *, const neap_view *, const neap_view *, const neap_view *,
                     const neap_view *, const double *);
 int neap__cpu_sgd(void *, const neap_view *, const neap_view *, const neap_view *, const double *);

@@ -79,6 +79,11 @@ static int null_sum_squares(void *context, const neap_view *x, void *scratch, do
   return NEAP_OK;
 }
 
+static int null_lerp(void *context, const neap_view *to, const neap_view *from, double weight) {
+  (void)context, (void)to, (void)from, (void)weight;
+  return NEAP_OK;
+}
+
 static const neap_kernels kernels[NEAP_N_OPS];
 
 extern const neap_backend neap__null_backend;
@@ -98,5 +103,6 @@ const neap_backend neap__null_backend = {
     .adamw = null_adamw,
     .sgd = null_sgd,
     .sum_squares = null_sum_squares,
+    .lerp = null_lerp,
     .kernels = kernels,
 };

@@ -36,9 +36,9 @@ local function again2(code, op, a, b, p0, p1)
   return check(code)
 end
 
-local function again3(code, op, a, b, c, p0)
+local function again3(code, op, a, b, c, p0, p1)
   if memory.make_room(code) then
-    return check(C.neap_apply3(op, a.id, b.id, c.id, p0 or 0, 0, 0, 0))
+    return check(C.neap_apply3(op, a.id, b.id, c.id, p0 or 0, p1 or 0, 0, 0))
   end
   return check(code)
 end
@@ -89,19 +89,52 @@ function M.bind2(name)
   end
 end
 
---- A function (a, b, c, p0) that runs an op of three inputs.
+--- A function (a, b, c, p0, p1) that runs an op of three inputs.
 function M.bind3(name)
   local op = type(name) == "number" and name or find(name)
-  return function(a, b, c, p0)
+  return function(a, b, c, p0, p1)
     if not istype(tensor_t, a) then misuse(op, 1, a) end
     if not istype(tensor_t, b) then misuse(op, 2, b) end
     if not istype(tensor_t, c) then misuse(op, 3, c) end
     if p0 ~= nil and type(p0) ~= "number" then no_number(op, p0) end
-    local id = C.neap_apply3(op, a.id, b.id, c.id, p0 or 0, 0, 0, 0)
-    if id < 0 then id = again3(id, op, a, b, c, p0) end
+    if p1 ~= nil and type(p1) ~= "number" then no_number(op, p1) end
+    local id = C.neap_apply3(op, a.id, b.id, c.id, p0 or 0, p1 or 0, 0, 0)
+    if id < 0 then id = again3(id, op, a, b, c, p0, p1) end
     if scope.depth == 0 then return gc(tensor_t(id), finalize) end
     return tensor_t(id)
   end
+end
+
+local inputs, attrs = ffi.new("double[6]"), ffi.new("double[8]")
+
+--- A function (a, b, c, d, e, p0) that runs an op of five inputs.
+function M.bind5(name)
+  local op = find(name)
+  return function(a, b, c, d, e, p0)
+    if not istype(tensor_t, a) then misuse(op, 1, a) end
+    if not istype(tensor_t, b) then misuse(op, 2, b) end
+    if not istype(tensor_t, c) then misuse(op, 3, c) end
+    if not istype(tensor_t, d) then misuse(op, 4, d) end
+    if not istype(tensor_t, e) then misuse(op, 5, e) end
+    if p0 ~= nil and type(p0) ~= "number" then no_number(op, p0) end
+    inputs[0], inputs[1], inputs[2], inputs[3], inputs[4] = a.id, b.id, c.id, d.id, e.id
+    attrs[0] = p0 or 0
+    local id = C.neap_apply(op, 5, inputs, 1, attrs)
+    if id < 0 then
+      if not memory.make_room(id) then check(id) end
+      inputs[0], inputs[1], inputs[2], inputs[3], inputs[4] = a.id, b.id, c.id, d.id, e.id
+      id = check(C.neap_apply(op, 5, inputs, 1, attrs))
+    end
+    if scope.depth == 0 then return gc(tensor_t(id), finalize) end
+    return tensor_t(id)
+  end
+end
+
+--- Output k >= 1 (from 0) of the op that ran last; the first one is what a bound function returns.
+function M.output(k)
+  local id = check(C.neap_apply_output(k))
+  if scope.depth == 0 then return gc(tensor_t(id), finalize) end
+  return tensor_t(id)
 end
 
 return M
