@@ -27,6 +27,12 @@ local CALLS = {
   cross_entropy = { "tensor", "ids" },
   sum = { "tensor", "optional number" },
   mean = { "tensor", "optional number" },
+  subtract = { "tensor", "tensor" },
+  sigmoid = { "tensor" },
+  tanh = { "tensor" },
+  select = { "tensor", "number", "number" },
+  lstm_cell = { "four gates", "tensor" },
+  gru_cell = { "three gates", "three gates", "tensor" },
   conv2d = { "images", "filters", "optional row", "optional number", "optional number" },
   batchnorm = { "tensor", "row", "row", "optional number" },
   batchnorm_inference = { "tensor", "row", "row", "row", "row", "optional number" },
@@ -46,6 +52,8 @@ local function arguments(device, kinds)
     if kind == "row" then made[i] = neap.zeros({ 2 }, where) end
     if kind == "ids" then made[i] = neap.zeros({ 2 }, { device = device, dtype = "i32" }) end
     if kind == "packed" then made[i] = neap.zeros({ 1, 2, 6 }, where) end
+    if kind == "four gates" then made[i] = neap.zeros({ 2, 8 }, where) end
+    if kind == "three gates" then made[i] = neap.zeros({ 2, 6 }, where) end
     if kind == "images" then made[i] = neap.zeros({ 1, 2, 3, 3 }, where) end
     if kind == "filters" then made[i] = neap.zeros({ 2, 2, 1, 1 }, where) end
     if kind == "number" then made[i] = 1 end
@@ -123,11 +131,11 @@ describe("every op", function()
     if name:find("norm") and place == #CALLS[name] and value == false then return true end
     if not neap.is_tensor(value) or not value:alive() then return false end
     if value:dtype() == "bf16" then
-      return name == "reshape" or name == "narrow" or name == "flatten"
+      return name == "reshape" or name == "narrow" or name == "flatten" or name == "select"
     end
     return #value:dims() == 3 and place == 1
       and ({ gelu = 1, relu = 1, silu = 1, scale = 1, dropout = 1, transpose = 1, narrow = 1,
-        sum = 1, mean = 1, flatten = 1 })[name] ~= nil
+        sum = 1, mean = 1, flatten = 1, sigmoid = 1, tanh = 1, select = 1 })[name] ~= nil
   end
 
   it("of neap.op is here", function()
