@@ -334,7 +334,8 @@ NEAP_API int neap_tape_node_wants(int tape, int node,
                                   int input); /* 1 when its gradient is needed */
 NEAP_API int neap_tape_node_give(int tape, int node, int input, double grad); /* takes the handle */
 NEAP_API int neap_tape_node_done(int tape, int node); /* its gradients are all given */
-/* MODIFIED when the storage of input k was written in place since it came in; id: a tensor of it. */
+/* MODIFIED when the storage of input k was written in place since it came in; id: a tensor of it.
+ */
 NEAP_API int neap_tape_input_intact(int tape, int input, double id);
 
 /* What a tape holds, value by value in the order of its nodes. */
@@ -355,7 +356,7 @@ enum { NEAP_CHECK_NONE, NEAP_CHECK_SHAPE, NEAP_CHECK_VALUE };
  * with it by bits. snapshots_buffers: what buffers (tag buffers) held before they were written is
  * kept, and given back to them while the trace is followed. Pooled; id or an error. */
 NEAP_API int neap_trace_new(int check, int snapshots_buffers);
-NEAP_API int neap_trace_free(int trace); /* idempotent; closes it where it is open or followed */
+NEAP_API int neap_trace_free(int trace);  /* idempotent; closes it where it is open or followed */
 NEAP_API int neap_trace_clear(int trace); /* closes it and gives back all that it holds */
 NEAP_API int neap_trace_alive(int trace);
 /* Outputs of this kind of op are held, and taken over by the recomputation: selective
@@ -697,6 +698,17 @@ NEAP_API int neap_plan_validate(int n_stages, const neap_stage *stages, int n_ac
 NEAP_API int neap_plan_simulate(int n_stages, const neap_stage *stages, int n_actions,
                                 const neap_action *actions, neap_simulation *out,
                                 int64_t *timeline);
+
+/* The split into segments with the least simulated peak when each but the last is recomputed once;
+ * on a tie the one that recomputes fewer stages. starts: room for n_stages. Returns their number.
+ * O(n^2) time, O(n) memory. */
+NEAP_API int neap_plan_segments_auto(int n_stages, const neap_stage *stages, int32_t *starts,
+                                     int64_t *peak_bytes);
+/* The binomial schedule with the fewest forwards for n_slots kept boundaries, that of x_0 among
+ * them, when all stages cost the same: Griewank & Walther, Algorithm 799: Revolve, 2000. Writes as
+ * many actions as there is room for; returns how many there are. */
+NEAP_API int neap_plan_revolve(int n_stages, const neap_stage *stages, int n_slots, int capacity,
+                               neap_action *actions);
 
 /* The memory-cost curve of a chain in one solve. Each point is a plan: peaks rise, costs fall. The
  * schedules are the persistent ones (a kept boundary stays until the backward that needs it), as in

@@ -52,6 +52,31 @@ local function actions_of(modes, write, ...)
   return to_lua(actions, call(n, actions), modes)
 end
 
+--- The split into segments with the least simulated peak when each but the last runs forward once
+--- more.
+---@param profile neap.Profile
+---@return number[] starts  the first stage of each segment
+---@return number peak_bytes
+function M.segments_auto(profile)
+  local c_stages, n = stages.read(profile)
+  local starts, peak = ffi.new("int32_t[?]", n), ffi.new("int64_t[1]")
+  local list = {}
+  for k = 1, check(C.neap_plan_segments_auto(n, c_stages, starts, peak)) do
+    list[k] = starts[k - 1]
+  end
+  return list, whole.number(peak[0])
+end
+
+--- The binomial schedule: fewest forwards when all stages cost the same.
+---@param profile neap.Profile
+---@param slots number  boundaries kept at once, the batch's among them
+---@return neap.Action[]
+function M.revolve(profile, slots)
+  argument.whole(slots, "revolve: slots", 1, 2 ^ 31 - 1)
+  local c_stages, n = stages.read(profile)
+  return actions_of(mode_names(profile), C.neap_plan_revolve, n, c_stages, slots)
+end
+
 -- ---- the frontier ----
 
 ---@class neap.FrontierPoint
