@@ -40,6 +40,26 @@ describe("misuse of the harness:", function()
     spoil("GPT", nn.GPT, { { "options", gpt } })
     spoil_options("GPT", nn.GPT, gpt, { vocabulary = "counting", context = "counting",
       width = "counting", n_layer = "count", n_head = "counting", dropout = "probability_or_nil" })
+    spoil("LSTMCell", nn.LSTMCell, { { "counting", 2 }, { "counting", 3 }, { "options", {} } })
+    spoil("GRUCell", nn.GRUCell, { { "counting", 2 }, { "counting", 3 } })
+    spoil_options("LSTMCell", function(o) return nn.LSTMCell(2, 3, o) end, {},
+      { forget_bias = "finite_or_nil" })
+    local lstm, gru = nn.LSTMCell(6, 6), nn.GRUCell(6, 6)
+    spoil("calling LSTMCell", lstm, { { "beside", w.x }, { "beside", w.y }, { "beside", w.y } })
+    spoil("calling GRUCell", gru, { { "beside", w.x }, { "beside", w.y } })
+    local recurrent = { vocabulary = 5, time = 6, width = 3, hidden = 4, cell = "gru" }
+    misuse.kinds.cell = { { "another", "rnn" }, { "a number", 5 }, { "a table", {} },
+      { "true", true }, { "a zero byte", "gru\0" } }
+    spoil("Recurrent", nn.Recurrent, { { "table", recurrent } })
+    spoil("Recurrent", nn.Recurrent, { { "options", recurrent } })
+    spoil_options("Recurrent", nn.Recurrent, recurrent, { vocabulary = "counting",
+      time = "counting", width = "counting_or_nil", hidden = "counting", cell = "cell" })
+    local over_time = nn.Recurrent(recurrent)
+    over_time:zero_grad()
+    spoil("calling Recurrent", over_time, { { "ids", w.i32 }, { "self", { batch = {
+      targets = w.i32 } } } })
+    spoil("a chain over time", neap.step, { { false, over_time }, { "batch", { inputs = w.i32,
+      targets = w.i32 } }, { false, "none" } })
     misuse.kinds.stages = { { "nil", NIL }, { "text", "a" }, { "5", 5 }, { "true", true },
       { "none", {} }, { "a layer", nn.GELU() }, { "layers without names", { nn.GELU() } },
       { "a class", { { "a", nn.GELU } } }, { "no layer", { { "a" } } },

@@ -1,5 +1,6 @@
 -- Layers by name, and how to write one: nn.class("Name").
 local activation = require("neap.nn.activation")
+local cell = require("neap.nn.cell")
 local module = require("neap.nn.module")
 
 return {
@@ -14,6 +15,9 @@ return {
   GELU = activation.GELU,
   ReLU = activation.ReLU,
   SiLU = activation.SiLU,
+  LSTMCell = cell.LSTMCell,
+  GRUCell = cell.GRUCell,
   Sequential = require("neap.nn.sequential"),
+  Recurrent = require("neap.nn.recurrent"),
   GPT = require("neap.nn.gpt"),
 }
