@@ -15,8 +15,13 @@ function M.shown(value)
     return "'" .. text:gsub("%c", "?") .. "'"
   end
   if kind == "nil" or kind == "boolean" then return tostring(value) end
-  if kind == "number" then return string.format("%.17g", value) end
-  return "a " .. kind
+  if kind == "number" then
+    local short = string.format("%.15g", value)
+    return tonumber(short) == value and short or string.format("%.17g", value)
+  end
+  local text = kind == "cdata" and tostring(value) or ""
+  if text:find("^tensor ") then return "a tensor" end
+  return text:match("^%-?%d+U?LL$") or "a " .. kind
 end
 
 --- The same without quotes, for a word that is none of those allowed.
@@ -88,6 +93,22 @@ function M.text(value, who)
   if type(value) ~= "string" or value == "" or value:find("%z") then
     refuse(who, "text without zero bytes", value)
   end
+  return value
+end
+
+--- Text without zero bytes that may be empty: a path, the contents of one.
+---@return string
+function M.path(value, who)
+  if type(value) ~= "string" or value:find("%z") then
+    refuse(who, "text without zero bytes", value)
+  end
+  return value
+end
+
+--- Any text.
+---@return string
+function M.string(value, who)
+  if type(value) ~= "string" then refuse(who, "text", value) end
   return value
 end
 

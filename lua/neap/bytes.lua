@@ -1,4 +1,5 @@
 -- Sizes as people write them: "1.5GiB", "512MiB", "80%"; and as we print them.
+local argument = require("neap.argument")
 local M = {}
 
 local LARGEST = 2 ^ 53
@@ -11,7 +12,8 @@ local UNITS = {
 }
 
 local function refuse(found, why)
-  return nil, string.format("'%s' is %s; %s", tostring(found), why, EXPECTED)
+  local shown = type(found) == "number" and "'" .. found .. "'" or argument.shown(found)
+  return nil, string.format("%s is %s; %s", shown, why, EXPECTED)
 end
 
 -- 2.3 * 1e9 is a hair below 2300000000: what rounding did is undone before the fraction goes
@@ -28,10 +30,10 @@ end
 ---@return string|nil message  one sentence: what was found, what was expected
 function M.parse(size, available)
   if type(size) == "number" or type(size) == "cdata" then
-    size = type(size) == "number" and size or tonumber(size)
-    if not size or size ~= size or size < 0 then return refuse(size, "not a size") end
-    if size > LARGEST then return refuse(size, "more than 2^53 bytes") end
-    return math.floor(size)
+    local number = type(size) == "number" and size or tonumber(size)
+    if not number or number ~= number or number < 0 then return refuse(size, "not a size") end
+    if number > LARGEST then return refuse(size, "more than 2^53 bytes") end
+    return math.floor(number)
   end
   if type(size) ~= "string" then return refuse(size, "not a size") end
   local number, unit = size:match("^(%d+%.?%d*) ?(%%?%a*)$")
@@ -59,7 +61,8 @@ local NAMES = { "KiB", "MiB", "GiB", "TiB", "PiB" }
 ---@param bytes number
 ---@return string
 function M.format(bytes)
-  bytes = tonumber(bytes)
+  local number = (type(bytes) == "number" or type(bytes) == "cdata") and tonumber(bytes)
+  bytes = argument.number(number or bytes, "bytes.format: its argument")
   if bytes < 0 then return "-" .. M.format(-bytes) end
   if bytes < 1024 then return string.format("%d B", math.floor(bytes)) end
   local value, name = bytes, 0

@@ -1,4 +1,5 @@
 -- Configs: a Lua table file, then the command line over it; every value checked, every key known.
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local files = require("neap.files")
 local sandbox = require("neap.config.sandbox")
@@ -61,6 +62,9 @@ end
 ---@param place string|nil  what the sentence begins with; "--set key=text" when nil
 ---@return any value  nil where an optional key's text is "nil"
 function M.value(key, text, place)
+  argument.string(key, "config.value: the key")
+  argument.string(text, "config.value: the text")
+  if place ~= nil then argument.string(place, "config.value: the place") end
   local one = {}
   from_text(one, place or string.format("--set %s=%s", key, text), key, text)
   return one[key]
@@ -90,6 +94,7 @@ end
 
 local function from_sets(config, sets)
   for _, set in ipairs(sets or {}) do
+    argument.string(set, "config.load: each of the sets")
     local key, text = set:match("^%s*([^=%s]+)%s*=(.*)$")
     if not key then fail.usage("--set: '%s' names no value; expected key=value", set) end
     from_text(config, "--set " .. set, key, text)
@@ -106,7 +111,7 @@ local function from_options(config, options)
       assign(config, "option", spec, text)
     end
   end
-  for key in pairs(options or {}) do known("option", key) end
+  for key in pairs(options or {}) do known("option", argument.word(key)) end
 end
 
 -- what one value alone cannot show
@@ -132,6 +137,9 @@ end
 ---@return neap.Config
 function M.load(path, sets, options)
   local config = {}
+  if path ~= nil then argument.path(path, "config.load: the path") end
+  if sets ~= nil then argument.table(sets, "config.load: sets", "a list of key=value") end
+  if options ~= nil then argument.table(options, "config.load: options") end
   if path then from_file(config, path) end
   from_sets(config, sets)
   for _, spec in ipairs(schema.KEYS) do
@@ -175,6 +183,7 @@ end
 ---@param config neap.Config
 ---@return string
 function M.dump(config)
+  argument.table(config, "config.dump: the config")
   local lines = { "return {" }
   for _, spec in ipairs(schema.KEYS) do
     local value = config[spec.key]

@@ -1,5 +1,6 @@
 -- Batches from tokens. What an item holds is a function of its position in the run alone, so that
 -- resuming needs a number and nothing else.
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local neap = require("neap.ffi")
 local text = require("neap.text")
@@ -31,16 +32,10 @@ Data.__index = Data
 local OPTIONS = { "context", "seed" }
 
 local function check_options(options)
-  for key in pairs(options) do
-    if key ~= "context" and key ~= "seed" then
-      error("data.open: " .. fail.unknown("option", key, OPTIONS), 3)
-    end
-  end
-  local context = options.context
-  if type(context) ~= "number" or context < 1 or context ~= math.floor(context) then
-    error(string.format("data.open: context is %s; expected a whole number of 1 or more",
-      tostring(context)), 3)
-  end
+  options = argument.options(options, "data.open", OPTIONS)
+  argument.whole(options.context, "data.open: context", 1)
+  if options.seed ~= nil then argument.number(options.seed, "data.open: seed") end
+  return options
 end
 
 local function hash(contents)
@@ -55,7 +50,7 @@ end
 ---@param options { context: integer, seed: number|nil }
 ---@return neap.Data
 function M.open(path, options)
-  check_options(options)
+  options = check_options(options)
   local tokens = text.open(path)
   local context = options.context
   if tokens.n < context + 2 then
@@ -117,7 +112,8 @@ local function check_batch(self, who, position, n, inputs, targets)
   local function whole(x) return type(x) == "number" and x >= 0 and x < 2 ^ 53 and x % 1 == 0 end
   if not whole(position) or not whole(n) then
     fail.raise("invalid argument", string.format("%s: position and number of items must be whole "
-      .. "numbers of 0 or more, found %s and %s", who, tostring(position), tostring(n)))
+      .. "numbers of 0 or more, found %s and %s", who, argument.shown(position),
+      argument.shown(n)))
   end
   local need = n * self.context * 4
   for i, buffer in ipairs({ inputs or false, targets or false }) do
@@ -162,6 +158,7 @@ end
 ---@return integer[]|nil
 ---@return string|nil message
 function Data:encode(prompt)
+  argument.self(self, Data, "data:encode")
   return self.tokens:encode(prompt)
 end
 
@@ -169,6 +166,7 @@ end
 ---@param list integer[]
 ---@return string
 function Data:decode(list)
+  argument.self(self, Data, "data:decode")
   return self.tokens:decode(list)
 end
 

@@ -180,7 +180,8 @@ end
 function M.threads(n)
   if n ~= nil then
     if type(n) ~= "number" or n % 1 ~= 0 then
-      fail.usage("threads: expected a whole number from 1 to 1024, found %s", tostring(n))
+      fail.usage("threads: expected a whole number from 1 to 1024, found %s",
+        argument.shown(n))
     end
     check(C.neap_threads_set(math.max(-1, math.min(n, 1e6))))
   end

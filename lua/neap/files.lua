@@ -1,5 +1,6 @@
 -- Files and directories. Reading says nil, message where the world is not as hoped; writing raises,
 -- so that nobody loses data by not looking.
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local lfs = require("lfs")
 local M = {}
@@ -14,6 +15,8 @@ end
 ---@return string|nil contents
 ---@return string|nil message  one sentence that names the path
 function M.read(path, most_bytes)
+  argument.path(path, "files.read: the path")
+  if most_bytes ~= nil then argument.whole(most_bytes, "files.read: most_bytes") end
   local mode = lfs.attributes(path, "mode")
   if mode and mode ~= "file" and mode ~= "named pipe" then
     return nil, string.format("cannot read '%s': it is a %s, expected a file", path, mode)
@@ -38,6 +41,8 @@ end
 ---@param text string
 function M.write(path, text)
   local neap = library()
+  argument.path(path, "files.write: the path")
+  argument.string(text, "files.write: the contents")
   neap.check(neap.C.neap_file_write(path, text, #text))
 end
 
@@ -46,18 +51,21 @@ end
 ---@param lines string
 function M.append(path, lines)
   local neap = library()
+  argument.path(path, "files.append: the path")
+  argument.string(lines, "files.append: the lines")
   neap.check(neap.C.neap_file_append(path, lines, #lines))
 end
 
 ---@param path string
 ---@return boolean
 function M.is_directory(path)
-  return lfs.attributes(path, "mode") == "directory"
+  return lfs.attributes(argument.path(path, "files.is_directory: the path"), "mode") == "directory"
 end
 
 --- Makes a directory and those above it. Raises "input/output".
 ---@param path string
 function M.make_directory(path)
+  argument.path(path, "files.make_directory: the path")
   local made = path:sub(1, 1) == "/" and "/" or ""
   for part in path:gmatch("[^/]+") do
     made = made .. part
@@ -75,6 +83,8 @@ end
 ---@param name string
 ---@return integer
 function M.least_free_number(parent, name)
+  argument.path(parent, "files.least_free_number: the parent")
+  argument.text(name, "files.least_free_number: the name")
   local n = 1
   while lfs.symlinkattributes(string.format("%s/%s-%d", parent, name, n), "mode") do n = n + 1 end
   return n
@@ -85,6 +95,8 @@ end
 ---@param name string
 ---@return string path
 function M.make_numbered_directory(parent, name)
+  argument.path(parent, "files.make_numbered_directory: the parent")
+  argument.text(name, "files.make_numbered_directory: the name")
   M.make_directory(parent)
   while true do
     local path = string.format("%s/%s-%d", parent, name, M.least_free_number(parent, name))
@@ -101,6 +113,7 @@ end
 ---@return string|nil
 ---@return string|nil message
 function M.realpath(path)
+  argument.path(path, "files.realpath: the path")
   if path:sub(1, 1) ~= "/" then path = lfs.currentdir() .. "/" .. path end
   local done, rest, n_links = {}, {}, 0
   local function push(text)
@@ -136,6 +149,8 @@ end
 ---@param extension string|nil  e.g. ".lua"
 ---@return string
 function M.basename(path, extension)
+  argument.string(path, "files.basename: the path")
+  if extension ~= nil then argument.string(extension, "files.basename: the extension") end
   local name = path:match("([^/]+)/*$") or path
   if extension and #name > #extension and name:sub(-#extension) == extension then
     name = name:sub(1, -#extension - 1)

@@ -1,4 +1,5 @@
 -- JSON out: keys in a stable order, integers as integers, NaN and infinities as null. In: dkjson.
+local argument = require("neap.argument")
 local M = {}
 
 --- What encodes as null where a Lua table cannot hold nil.
@@ -10,7 +11,7 @@ local Array = { __jsontype = "array" }
 ---@param list table
 ---@return table list
 function M.array(list)
-  return setmetatable(list, Array)
+  return setmetatable(argument.table(list, "json.array: its argument"), Array)
 end
 
 --- Marks a table as an object whose keys come in this order; others follow, sorted.
@@ -18,6 +19,8 @@ end
 ---@param order string[]
 ---@return table object
 function M.object(object, order)
+  argument.table(object, "json.object: its argument")
+  argument.table(order, "json.object: order")
   return setmetatable(object, { __jsontype = "object", __jsonorder = order })
 end
 
@@ -51,7 +54,7 @@ end
 ---@param text string
 ---@return string
 function M.utf8(text)
-  if not text:find("[\128-\255]") then return text end
+  if not argument.string(text, "json.utf8: its argument"):find("[\128-\255]") then return text end
   local parts, i = {}, 1
   while i <= #text do
     local n = sequence(text, i)
@@ -80,7 +83,7 @@ end
 local function encode_cdata(value, path)
   local digits = tostring(value):match("^(%-?%d+)U?LL$")
   if not digits then
-    error("json: " .. path .. " is " .. tostring(value) .. ", which JSON cannot hold", 0)
+    error("json: " .. path .. " is " .. argument.shown(value) .. ", which JSON cannot hold", 0)
   end
   return digits
 end
@@ -149,6 +152,7 @@ end
 ---@param order string[]|nil  the outermost object's first keys; all other keys are sorted
 ---@return string
 function M.encode(value, order)
+  if order ~= nil then argument.table(order, "json.encode: order", "a list of keys") end
   if order and type(value) == "table" then
     local copy = {}
     for key, item in pairs(value) do copy[key] = item end
@@ -164,7 +168,7 @@ end
 ---@return string|nil message  one sentence when the text is no JSON
 function M.decode(text, null)
   if type(text) ~= "string" then
-    return nil, "JSON is read from text, found a " .. type(text)
+    return nil, "JSON is read from text, found " .. argument.shown(text)
   end
   -- a depth that no stack holds raises an error there
   local ok, value, position, message = pcall(require("dkjson").decode, text, 1, null)

@@ -2,6 +2,7 @@
 -- metrics.csv, state files. One process at a time.
 local ffi_neap = require("neap.ffi")
 local config_module = require("neap.config")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local files = require("neap.files")
 local json = require("neap.json")
@@ -43,6 +44,11 @@ end
 ---@param manifest table
 ---@return neap.RunDirectory
 function M.new(out, name, config, manifest)
+  if out ~= nil then argument.text(out, "rundir.new: the path") end
+  argument.text(name, "rundir.new: the name")
+  -- before anything is made
+  local config_text = config_module.dump(config)
+  local manifest_text = json.encode(argument.table(manifest, "rundir.new: the manifest")) .. "\n"
   local path = out
   if path then
     files.make_directory(path)
@@ -56,8 +62,8 @@ function M.new(out, name, config, manifest)
       .. "--resume, or "
       .. "take another --out", path)
   end
-  files.write(path .. "/config.lua", config_module.dump(config))
-  files.write(path .. "/manifest.json", json.encode(manifest) .. "\n")
+  files.write(path .. "/config.lua", config_text)
+  files.write(path .. "/manifest.json", manifest_text)
   files.write(path .. "/metrics.jsonl", "")
   files.write(path .. "/metrics.csv", table.concat(COLUMNS, ",") .. "\n")
   return self
@@ -97,6 +103,7 @@ end
 --- State files by rising step.
 ---@return { step: integer, path: string }[]
 function RunDirectory:states()
+  argument.self(self, RunDirectory, "rundir:states")
   local list = {}
   for name in lfs.dir(self.path) do
     local step = name:match("^state%-(%d+)%.safetensors$")
@@ -109,11 +116,14 @@ end
 ---@param step integer
 ---@return string
 function RunDirectory:state_path(step)
+  argument.self(self, RunDirectory, "rundir:state_path")
+  argument.whole(step, "rundir:state_path: the step")
   return string.format("%s/state-%08d.safetensors", self.path, step)
 end
 
 --- Removes all state files but the last three.
 function RunDirectory:prune()
+  argument.self(self, RunDirectory, "rundir:prune")
   local list = self:states()
   for i = 1, #list - KEEP_LAST do os.remove(list[i].path) end
 end
@@ -131,6 +141,8 @@ end
 --- Takes back what the logs say of later steps than the one a run goes on from.
 ---@param step integer
 function RunDirectory:rewind(step)
+  argument.self(self, RunDirectory, "rundir:rewind")
+  argument.whole(step, "rundir:rewind: the step")
   for name, pattern in pairs({ ["metrics.jsonl"] = '^{"step":(%d+)',
     ["metrics.csv"] = "^(%d+)," }) do
     local path = self.path .. "/" .. name
@@ -141,21 +153,26 @@ function RunDirectory:rewind(step)
   end
 end
 
-local function cell(value)
+local function cell(value, name)
   if value == nil or value ~= value then return "" end
+  if type(value) ~= "number" then argument.number(value, "rundir:step: " .. name) end
   return value % 1 == 0 and string.format("%.0f", value) or string.format("%.9g", value)
 end
 
 --- One step's numbers.
 function RunDirectory:step(row)
-  files.append(self.path .. "/metrics.jsonl", json.encode(row, COLUMNS) .. "\n")
+  argument.self(self, RunDirectory, "rundir:step")
+  argument.table(row, "rundir:step: the row")
   local cells = {}
-  for i, name in ipairs(COLUMNS) do cells[i] = cell(row[name]) end
+  for i, name in ipairs(COLUMNS) do cells[i] = cell(row[name], name) end
+  files.append(self.path .. "/metrics.jsonl", json.encode(row, COLUMNS) .. "\n")
   files.append(self.path .. "/metrics.csv", table.concat(cells, ",") .. "\n")
 end
 
 --- A validation result, in metrics.jsonl only.
 function RunDirectory:validation(row)
+  argument.self(self, RunDirectory, "rundir:validation")
+  argument.table(row, "rundir:validation: the row")
   files.append(self.path .. "/metrics.jsonl", json.encode(row, { "step", "val_loss" }) .. "\n")
 end
 

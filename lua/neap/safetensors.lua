@@ -1,6 +1,7 @@
 -- Safetensors files: named tensors and a table of strings, written whole or not at all, and checked
 -- before anything of them is used.
 local ffi_neap = require("neap.ffi")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local tensor = require("neap.tensor")
 local C, ffi, check = ffi_neap.C, ffi_neap.ffi, ffi_neap.check
@@ -17,8 +18,7 @@ File.__tostring = function(self) return "safetensors file '" .. self.path .. "'"
 local function text(value, what)
   if type(value) ~= "string" or value:find("\0", 1, true) then
     fail.raise("invalid argument", string.format("safetensors: expected %s as a string without "
-      .. "zero bytes, found %s", what, type(value) == "string" and string.format("%q", value)
-      or type(value)))
+      .. "zero bytes, found %s", what, argument.shown(value)))
   end
   return value
 end
@@ -76,6 +76,7 @@ function M.open(path)
 end
 
 local function handle(self)
+  argument.self(self, File, "safetensors")
   if not self.handle then
     fail.raise("wrong state", string.format("safetensors: '%s' is closed", self.path))
   end
@@ -144,6 +145,7 @@ end
 
 --- Closes the file; harmless when it was closed before.
 function File:close()
+  argument.self(self, File, "safetensors: close")
   if self.handle then
     C.neap_safetensors_close(ffi.gc(self.handle, nil))
     self.handle = nil

@@ -1,5 +1,7 @@
 -- Text from a trained model, one token after another.
 local ffi_neap = require("neap.ffi")
+local argument = require("neap.argument")
+local fail = require("neap.fail")
 local scope = require("neap.scope")
 local tensor = require("neap.tensor")
 local C, check = ffi_neap.C, ffi_neap.check
@@ -31,6 +33,16 @@ end
 ---@param o { context: integer, vocabulary: integer, temperature: number, seed: number }
 ---@return integer[] tokens  the new ones alone
 function M.continue(executor, tokens, n, o)
+  argument.table(executor, "sample: the executor", "what neap.executor gave")
+  argument.fn(executor.evaluate, "sample: the executor's evaluate")
+  argument.table(tokens, "sample: tokens", "a list of tokens")
+  if #tokens == 0 then fail.usage("sample: tokens must hold one at least") end
+  argument.whole(n, "sample: n")
+  argument.table(o, "sample: options")
+  argument.whole(o.context, "sample: context", 1)
+  argument.whole(o.vocabulary, "sample: vocabulary", 1)
+  argument.positive(o.temperature, "sample: temperature")
+  argument.number(o.seed, "sample: seed")
   local all, new = { unpack(tokens) }, {}
   for i = 1, n do
     new[i] = scope.run(function()

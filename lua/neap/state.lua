@@ -1,5 +1,6 @@
 -- State on disk: parameters, buffers, optimizer, step, position in the data, seed and
 -- configuration, in one safetensors file. Loading checks everything before it changes anything.
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 
 local M = {}
@@ -9,11 +10,21 @@ M.FORMAT = "neap state 1"
 -- numbers without which a run cannot go on
 local COUNTS = { "step", "position", "seed", "optimizer_steps" }
 
+-- a model and its optimizer, by what is asked of them
+local function are_parts(model, optimizer)
+  return type(model) == "table" and type(model.parameters) == "function"
+    and type(model.buffers) == "function" and type(optimizer) == "table"
+    and type(optimizer.tensors) == "function" and type(optimizer.steps) == "number"
+end
+
 --- What a training's state consists of, by name and in order.
 ---@param model neap.Module
 ---@param optimizer { tensors: function }
 ---@return { name: string, tensor: neap.Tensor }[]
 function M.entries(model, optimizer)
+  if not are_parts(model, optimizer) then
+    fail.raise("invalid argument", "state.entries: expected a model and its optimizer")
+  end
   local list = {}
   local function add(prefix, group)
     for _, e in ipairs(group) do list[#list + 1] = { name = prefix .. e.name,
@@ -26,12 +37,15 @@ function M.entries(model, optimizer)
 end
 
 local function check_arguments(who, path, o, wants_counts)
-  if type(path) ~= "string" or type(o) ~= "table" or type(o.model) ~= "table"
-    or type(o.optimizer) ~= "table" or (wants_counts and type(o.counts) ~= "table") then
+  if type(path) ~= "string" or type(o) ~= "table" or not are_parts(o.model, o.optimizer)
+    or (wants_counts and type(o.counts) ~= "table") then
     fail.raise("invalid argument", string.format("%s: expected a path and { model =, optimizer "
-      .. "=%s }",
-      who, wants_counts and ", counts =" or ""))
+      .. "=%s }", who, wants_counts and ", counts =" or ""))
   end
+  for key, value in pairs(wants_counts and o.counts or {}) do
+    argument.number(value, string.format("%s: the count %s", who, argument.word(key)))
+  end
+  if o.notes ~= nil then argument.table(o.notes, who .. ": notes", "a table of text") end
 end
 
 --- Writes the file: whole and new, or the old one stays.

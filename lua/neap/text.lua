@@ -1,6 +1,7 @@
 -- Token sources: text by bytes, files of 16-bit tokens, and the text every Debian machine holds.
 local ffi = require("ffi")
 local lfs = require("lfs")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local files = require("neap.files")
 local M = {}
@@ -38,12 +39,20 @@ end
 ---@return string contents
 ---@return string name
 function M.default(places)
+  if places ~= nil then
+    argument.table(places, "text.default: places")
+    if #places == 0 then fail.usage("text.default: places must be directories, found none") end
+  end
   local here = debug.getinfo(1, "S").source:match("^@(.*)lua/neap/text%.lua$")
   places = places or {
     { M.LICENCES, "." },
     { here == "" and "." or here or "", "%.md$" },
   }
-  for _, place in ipairs(places) do
+  for i, place in ipairs(places) do
+    local who = "text.default: place " .. i
+    argument.table(place, who, "{ directory, pattern }")
+    argument.path(place[1], who .. ": the directory")
+    argument.path(place[2], who .. ": the pattern")
     local contents = read_directory(place[1], place[2])
     if #contents >= LEAST_DEFAULT_BYTES then return contents, place[1] end
   end
@@ -88,6 +97,7 @@ function M.open(path)
     contents, name = M.default()
   else
     local message
+    argument.text(path, "data: the path")
     contents, message = files.read(path)
     name = path
     if not contents then fail.raise("failure", "data: " .. message) end
@@ -102,6 +112,7 @@ end
 ---@return integer[]|nil
 ---@return string|nil message
 function Tokens:encode(text)
+  argument.string(text, "data: the text to encode")
   if not self.characters then
     return nil, string.format("'%s' holds tokens, not text", self.name)
   end
@@ -121,15 +132,16 @@ end
 ---@param list integer[]
 ---@return string
 function Tokens:decode(list)
-  if not self.characters then return table.concat(list, " ") end
-  local parts = {}
+  argument.table(list, "data: what to decode", "a list of tokens")
+  local parts, last = {}, self.n_vocabulary - 1
   for i, id in ipairs(list) do
-    if id < 0 or id >= self.n_vocabulary then
-      error(string.format("token %s is not one of 0 to %d", tostring(id), self.n_vocabulary - 1), 2)
+    if type(id) ~= "number" or not (id >= 0 and id <= last) or id % 1 ~= 0 then
+      fail.usage("data: token %d is %s, expected a whole number, 0 to %d", i, argument.shown(id),
+        last)
     end
-    parts[i] = self.characters:sub(id + 1, id + 1)
+    parts[i] = self.characters and self.characters:sub(id + 1, id + 1) or id
   end
-  return table.concat(parts)
+  return table.concat(parts, self.characters and "" or " ")
 end
 
 return M

@@ -1,6 +1,7 @@
 -- Training: config -> model -> forecast -> plan -> steps. One step is zero-grad, the chunks of the
 -- global batch, clipping, the optimizer.
 local ffi_neap = require("neap.ffi")
+local argument = require("neap.argument")
 local bytes = require("neap.bytes")
 local data_module = require("neap.data")
 local device_module = require("neap.device")
@@ -27,7 +28,7 @@ local f32, u32 = ffi.new("float[1]"), ffi.new("uint32_t[1]")
 ---@param x number
 ---@return string
 function M.bits(x)
-  f32[0] = x
+  f32[0] = type(x) == "number" and x or argument.number(x, "bits: its argument")
   -- not through a cast pointer: compiled code assumes that different types do not alias
   ffi.copy(u32, f32, 4)
   return string.format("%08x", u32[0])
@@ -56,6 +57,10 @@ end
 ---   tell: fun(line: string) }  tell: takes lines for stderr
 ---@return neap.Trainer
 function M.new(config, o)
+  argument.table(config, "trainer.new: the config", "what config.load gave")
+  argument.table(o, "trainer.new: options", "{ build =, tell = }")
+  argument.fn(o.build, "trainer.new: build")
+  argument.fn(o.tell, "trainer.new: tell")
   local self = setmetatable({ config = config, step = 0, seconds = {} }, Trainer)
   device_module.threads(config.threads or C.neap_cores_physical())
   self.spec = policy.parse(config.checkpoint)

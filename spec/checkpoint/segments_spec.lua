@@ -130,7 +130,7 @@ describe("the segment checkpointer", function()
       assert.matches("expected a whole number", failure_of("usage", found.record, found, k, { 1 }))
     end
     assert.matches("expected an array", failure_of("usage", found.record, found, 0, 7))
-    assert.matches("number 2 is x", failure_of("usage", found.record, found, 0, { 1, "x" }))
+    assert.matches("number 2 is 'x'", failure_of("usage", found.record, found, 0, { 1, "x" }))
     assert.is_nil(found:get(0))
   end)
 

@@ -59,21 +59,21 @@ end
 
 local function checked_name(name, what)
   if type(name) ~= "string" or name:find("%z") then
-    fail.usage("%s: name is %s; expected text without zero bytes", what, tostring(name))
+    fail.usage("%s: name is %s; expected text without zero bytes", what, argument.shown(name))
   end
   return name
 end
 
 local function checked_cost(cost, what)
   if cost ~= nil and type(cost) ~= "number" then
-    fail.usage("%s: cost is %s; expected a number", what, tostring(cost))
+    fail.usage("%s: cost is %s; expected a number", what, argument.shown(cost))
   end
   return cost or 0
 end
 
 local function checked_shape(shape, what)
   if type(shape) ~= "table" then
-    fail.usage("%s: shape is %s; expected an array of dimensions", what, tostring(shape))
+    fail.usage("%s: shape is %s; expected an array of dimensions", what, argument.shown(shape))
   end
   local dims = ffi.new("uint64_t[?]", math.max(#shape, 1))
   for i, dim in ipairs(shape) do dims[i - 1] = whole.u64(dim, what .. ": dimension " .. i) end
@@ -140,7 +140,9 @@ function Manager:record(name, idx, tensor, cost)
   local index = whole.u64(idx, what .. ": idx")
   cost = checked_cost(cost, what)
   local id = held.id(tensor)
-  if not id then fail.usage("%s: '%s' is %s; expected a tensor", what, name, tostring(tensor)) end
+  if not id then
+    fail.usage("%s: '%s' is %s; expected a tensor", what, name, argument.shown(tensor))
+  end
   local dims, n_bytes = held.dims(id), check(C.neap_tensor_bytes(id))
   local handle = held.hold(id)
   local code = C.neap_manager_record_payload(self.c, name, index, n_bytes, handle.id, cost, -1)

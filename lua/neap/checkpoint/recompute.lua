@@ -1,6 +1,7 @@
 -- Recomputation of what a checkpoint manager dropped: closures, what they give, and what is held
 -- meanwhile.
 local N = require("neap.ffi")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local guard = require("neap.checkpoint.guard")
 local held = require("neap.checkpoint.held")
@@ -53,7 +54,7 @@ local function delivered_length(self, name, value)
   local dims = id and held.dims(id) or type(value) == "table" and { #value }
   if not dims then
     fail.raise(FAILED, string.format("%s: the closure of '%s' returned %s; expected a tensor or an "
-      .. "array of numbers", FAILED, name, tostring(value)))
+      .. "array of numbers", FAILED, name, argument.shown(value)))
   end
   local n, expected, n_expected = 1, self.dims[name], 1
   for _, dim in ipairs(dims) do n = n * dim end
@@ -69,7 +70,7 @@ end
 local function run(self, name, closure, previous)
   if type(closure) ~= "function" then
     fail.usage("manager:get: '%s' was dropped; expected a closure that recomputes it, found %s",
-      name, tostring(closure))
+      name, argument.shown(closure))
   end
   local running = self.recomputing.running
   if running[name] then

@@ -38,11 +38,12 @@ function M.new(n_segments, n_stages)
   local segments, stages = count_of(n_segments), count_of(n_stages)
   if not stages then
     fail.raise("invalid segment count", string.format("n_stages is %s; expected a whole number of "
-      .. "at least 1", tostring(n_stages)))
+      .. "at least 1", argument.shown(n_stages)))
   end
   if not segments then
     fail.raise("invalid segment count", string.format("%s segments of %s stages: allowed are whole "
-      .. "numbers, 1..%s", tostring(n_segments), tostring(n_stages), tostring(n_stages)))
+      .. "numbers, 1..%s", argument.shown(n_segments), argument.shown(stages),
+      argument.shown(stages)))
   end
   local out = pointer()
   check(C.neap_segments_new(segments, stages, out))

@@ -1,10 +1,13 @@
 -- Profiles of chains as C reads them: an array of neap_stage from { stages = { {...}, ... } }.
 local N = require("neap.ffi")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local whole = require("neap.checkpoint.whole")
 
 local C, ffi = N.C, N.ffi
 local M = {}
+
+local shown = argument.shown
 
 ---@class neap.StageProfile
 ---@field name string
@@ -62,10 +65,6 @@ local KNOWN_OF_MODE = known({ "name" }, MODE, MODE_MEASURED, MASKS)
 
 -- neap_stage points to its modes: they live as long as the array of stages
 local anchors = setmetatable({}, { __mode = "k" })
-
-local function shown(value)
-  return type(value) == "string" and "'" .. value .. "'" or tostring(value)
-end
 
 -- 2^53 keeps sums of a few stages exact in Lua too; C checks the sums in 63 bits
 local function number_of(place, field, value)

@@ -1,5 +1,6 @@
 -- Numbers at the border to C: whole ones exact in both directions, arrays of floats.
 local ffi = require("ffi")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 
 local M = {}
@@ -25,8 +26,8 @@ function M.u64(value, what)
   if ffi.istype(u64, value) then return value end
   if ffi.istype(i64, value) and value >= 0 then return u64(value) end
   if M.is(value, 0) then return u64(value) end
-  local found = type(value) == "string" and "'" .. value .. "'" or tostring(value)
-  fail.usage("%s is %s; expected a whole number, 0 to 2^53 (or a uint64_t)", what, found)
+  fail.usage("%s is %s; expected a whole number, 0 to 2^53 (or a uint64_t)", what,
+    argument.shown(value))
 end
 
 --- A Lua number where that is exact, else the 64-bit integer as it is.
@@ -53,13 +54,14 @@ end
 ---@return number n
 function M.floats(numbers, what)
   if type(numbers) ~= "table" then
-    fail.usage("%s: data is %s; expected an array of numbers", what, tostring(numbers))
+    fail.usage("%s: data is %s; expected an array of numbers", what, argument.shown(numbers))
   end
   local n = #numbers
   local data = ffi.new("float[?]", math.max(n, 1))
   for i = 1, n do
     if type(numbers[i]) ~= "number" then
-      fail.usage("%s: number %d is %s; expected a number", what, i, tostring(numbers[i]))
+      fail.usage("%s: number %d is %s; expected a number", what, i,
+        argument.shown(numbers[i]))
     end
     data[i - 1] = numbers[i]
   end
