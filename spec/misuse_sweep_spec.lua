@@ -9,7 +9,7 @@ local sweep = require("spec.support.sweep")
 -- modules of neap's own: nobody's script requires them
 local INNER_MODULES = {
   "argument", "autograd", "cli", "fail", "ffi", "forecast", "memory", "run", "scope", "tensor",
-  "tensor_methods", "config.sandbox", "config.schema", "nn.module", "op.apply", "op.reduce",
+  "tensor_methods", "config.sandbox", "config.schema", "nn.module", "op.apply",
   "optim.state", "checkpoint.",
 }
 -- functions in reach that are such

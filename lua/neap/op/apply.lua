@@ -1,6 +1,7 @@
 -- The one way from Lua into an op. One closure per number of inputs, made from the same prototype
 -- for every op, so that LuaJIT compiles one trace for all of them; the op's id is an upvalue.
 local ffi_neap = require("neap.ffi")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local memory = require("neap.memory")
 local scope = require("neap.scope")
@@ -55,7 +56,7 @@ function M.number(op, what, value)
 end
 
 local function find(name)
-  return check(C.neap_op_find(name))
+  return check(C.neap_op_find(argument.text(name, "op: its name")))
 end
 
 --- A function (a, p0, p1, p2, p3) that runs an op of one input with up to four numbers.
