@@ -52,6 +52,7 @@ return {
   activation_buffer = require("neap.checkpoint.buffer").new,
   executor = executor.new,
   step = executor.step,
+  saved = require("neap.checkpoint.saved").saved,
   profile = require("neap.checkpoint.timing").profile,
   plan = require("neap.checkpoint.plan_build").plan,
   plan_load = plan_file.load,

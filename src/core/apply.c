@@ -81,9 +81,9 @@ static int output_new(frame *f, int k) {
     if (view->n_elements >= INT64_MAX / 8) {
       return neap__error(NEAP_ERR_OVERFLOW, "%s: the output's size overflows", f->rule.name);
     }
-    int code = f->traced.skips ? neap__storage_phantom(f->device, neap__tag, &storage)
-                               : neap__storage_new(f->device, neap__view_bytes(view), neap__tag,
-                                                   &storage);
+    int code = f->traced.skips
+                   ? neap__storage_phantom(f->device, neap__tag, &storage)
+                   : neap__storage_new(f->device, neap__view_bytes(view), neap__tag, &storage);
     if (code < 0) {
       return code;
     }

@@ -259,8 +259,9 @@ int neap__walk(neap__tape *tape) {
 int neap_tape_backward(int id) {
   neap__tape *tape = neap__tape_get(id);
   if (tape == NULL || tape->is_weak) {
-    return tape == NULL ? NEAP_ERR_GRAPH
-                        : neap__error(NEAP_ERR_GRAPH, "backward: the tape of a trace holds nothing");
+    return tape == NULL
+               ? NEAP_ERR_GRAPH
+               : neap__error(NEAP_ERR_GRAPH, "backward: the tape of a trace holds nothing");
   }
   return neap__walk(tape);
 }

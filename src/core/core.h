@@ -26,7 +26,6 @@ enum {
 extern int neap__place;
 const char *neap__place_name(int place); /* "" for none */
 
-
 /* ---- heap: blocks cut out of segments that the backend gave (heap.c) ---- */
 
 typedef struct neap__block neap__block;

@@ -118,9 +118,10 @@ double neap_tape_region_input(int id, int node, int input) {
   neap__tape *tape;
   const neap__node *n = region(id, node, &tape);
   if (n == NULL || input < 0 || input >= n->n_inputs) {
-    return n == NULL ? NEAP_ERR_INVALID
-                     : neap__error(NEAP_ERR_INVALID, "the region has %d inputs, asked for number %d",
-                                   n->n_inputs, input + 1);
+    return n == NULL
+               ? NEAP_ERR_INVALID
+               : neap__error(NEAP_ERR_INVALID, "the region has %d inputs, asked for number %d",
+                             n->n_inputs, input + 1);
   }
   const neap__value *value = &tape->values[n->first + input];
   neap__slot *slot = neap__slot_new(value->saved, &value->view);
@@ -147,8 +148,9 @@ int neap_tape_value(int id, int value, neap_saved *out) {
   const neap__tape *tape = neap__tape_get(id);
   if (tape == NULL || out == NULL || value < 0 || value >= tape->n_values) {
     return tape == NULL ? NEAP_ERR_GRAPH
-                        : neap__error(NEAP_ERR_INVALID, "the tape has %d values, asked for number "
-                                                        "%d",
+                        : neap__error(NEAP_ERR_INVALID,
+                                      "the tape has %d values, asked for number "
+                                      "%d",
                                       tape->n_values, value + 1);
   }
   int at = 0, above = tape->n_nodes;

@@ -212,8 +212,8 @@ static int follow(neap__traced *traced, int op, const neap__rule *rule, neap__sl
 
 static int reserve(neap__trace *t, const neap__rule *rule) {
   int most = rule->n_inputs + rule->n_outputs;
-  int code = neap__host_grow((void **)&t->entries, &t->cap_entries, t->n_entries + 1,
-                             sizeof *t->entries);
+  int code =
+      neap__host_grow((void **)&t->entries, &t->cap_entries, t->n_entries + 1, sizeof *t->entries);
   code = code < 0 ? code
                   : neap__host_grow((void **)&t->refs, &t->cap_refs, t->n_refs + rule->n_inputs,
                                     sizeof *t->refs);
@@ -273,8 +273,7 @@ static void append(neap__trace *t, int op, const neap__rule *rule, neap__slot *c
                      .save_out = (uint8_t)rule->save_out};
   for (int i = 0; i < rule->n_inputs; i++) {
     const neap__storage *storage = in[i]->storage;
-    t->refs[t->n_refs++] =
-        (neap__ref){made_by(t, storage), storage->version, storage->id};
+    t->refs[t->n_refs++] = (neap__ref){made_by(t, storage), storage->version, storage->id};
   }
   if (!rule->is_view && keeps(t, op)) {
     for (int k = 0; k < rule->n_outputs; k++) {

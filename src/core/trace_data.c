@@ -25,7 +25,8 @@ static int trace_add(void) {
     return neap__error(NEAP_ERR_MEMORY, "out of memory: %d traces are open, no more fit", n_traces);
   }
   int code = neap__host_grow((void **)&traces, &cap_traces, n_traces + 1, sizeof *traces);
-  code = code < 0 ? code : neap__host_grow((void **)&spare, &cap_spare, n_traces + 1, sizeof *spare);
+  code =
+      code < 0 ? code : neap__host_grow((void **)&spare, &cap_spare, n_traces + 1, sizeof *spare);
   if (code < 0) {
     return code;
   }
@@ -235,7 +236,8 @@ int neap__trace_write(neap__slot *slot) {
       int code = neap__host_grow((void **)&t->snapshots, &t->cap_snapshots, t->n_snapshots + 1,
                                  sizeof *t->snapshots);
       neap__snapshot *s = &t->snapshots[t->n_snapshots];
-      code = code < 0 ? code : copy_of(slot->storage, &slot->view, NEAP_TAG_ACTIVATIONS, &s->storage);
+      code =
+          code < 0 ? code : copy_of(slot->storage, &slot->view, NEAP_TAG_ACTIVATIONS, &s->storage);
       if (code < 0) {
         return code;
       }
@@ -347,8 +349,9 @@ static int compare(const neap__copy *c, const neap__storage *storage, const neap
         float x, y;
         memcpy(&x, &a[i], 4);
         memcpy(&y, &b[i], 4);
-        double apart = view->dtype == NEAP_F32 ? fabs((double)x - (double)y)
-                                               : fabs((double)(int32_t)a[i] - (double)(int32_t)b[i]);
+        double apart = view->dtype == NEAP_F32
+                           ? fabs((double)x - (double)y)
+                           : fabs((double)(int32_t)a[i] - (double)(int32_t)b[i]);
         apart = isnan(apart) ? HUGE_VAL : apart;
         if (apart > largest) {
           largest = apart;
@@ -376,9 +379,9 @@ int neap__trace_values(const neap__traced *traced, const neap__rule *rule, neap_
     const neap__copy *c = &f->copies[f->next_copy++];
     int k = c->value - rule->n_inputs;
     if (c->entry == traced->position && !traced->skips) {
-      int code = k < 0 ? compare(c, in[c->value]->storage, &in[c->value]->view, rule)
-                       : compare(c, k < rule->n_visible ? out[k]->storage : aux[k], &rule->out[k],
-                                 rule);
+      int code =
+          k < 0 ? compare(c, in[c->value]->storage, &in[c->value]->view, rule)
+                : compare(c, k < rule->n_visible ? out[k]->storage : aux[k], &rule->out[k], rule);
       if (code < 0) {
         return code;
       }

@@ -10,12 +10,11 @@
 -- 5. Without a tape (no_grad), or when nothing inside needs a gradient, it is a plain call.
 local ffi_neap = require("neap.ffi")
 local argument = require("neap.argument")
-local autograd = require("neap.autograd")
 local fail = require("neap.fail")
 local mode_module = require("neap.checkpoint.mode")
+local region_again = require("neap.checkpoint.region_again")
 local scope = require("neap.scope")
 local stage_traces = require("neap.checkpoint.stage_traces")
-local tensor = require("neap.tensor")
 local values = require("neap.checkpoint.values")
 local C, ffi, check = ffi_neap.C, ffi_neap.ffi, ffi_neap.check
 
@@ -24,8 +23,6 @@ local M = {}
 local MOST = 255
 local inputs, outputs = ffi.new("double[?]", MOST), ffi.new("double[?]", MOST)
 local rng_t = ffi.typeof("neap_rng_state")
-local tensor_t = ffi.typeof("neap_tensor")
-local ACTIVATIONS, RECOMPUTE = C.NEAP_TAG_ACTIVATIONS, C.NEAP_TAG_RECOMPUTE
 
 ---@class neap.CheckpointOptions
 ---@field name string|nil           for messages; where fn was written, when nil
@@ -34,8 +31,9 @@ local ACTIVATIONS, RECOMPUTE = C.NEAP_TAG_ACTIVATIONS, C.NEAP_TAG_RECOMPUTE
 --- of each tensor that would be saved (tag check) and names the largest difference
 ---@field keep string|nil           ops whose outputs are kept instead of recomputed: "matmul"
 
+local pack = region_again.pack
 local option_names = { "name", "preserve_rng", "check", "keep" }
-local regions = {} -- by trace: how to run it again
+local regions = region_again.regions
 local n_made = 0
 
 -- records of regions whose node is gone without backward
@@ -100,8 +98,6 @@ local function collect_results(results, n, weak)
   end)
   return places, n_out
 end
-
-local function pack(...) return select("#", ...), { ... } end
 
 local function new_trace(options)
   local kind = stage_traces.check_kind(options.check, "checkpoint")
@@ -178,104 +174,6 @@ function M.checkpoint(fn, ...)
       select("#", ...) - 1, { select(2, ...) })
   end
   return run({}, argument.fn(fn, "checkpoint: its function"), select("#", ...), { ... })
-end
-
--- ---- the recomputation ----
-
--- runs fn again on the region's own tape; its tensors are gone afterwards, the tape holds what
--- backward needs
-local function again(self, made, tape, node)
-  local handles = {}
-  local function input(k)
-    if not handles[k] then
-      local id = check(C.neap_tape_region_input(tape, node, k - 1))
-      local wants = check(C.neap_tape_node_wants(tape, node, k - 1))
-      local own = C.neap_tape_input(made, id, wants)
-      C.neap_tensor_free(id)
-      handles[k] = tensor_t(check(own))
-    end
-    return handles[k]
-  end
-  for k = 1, self.n_inputs do input(k) end
-  local args = values.fill(self.args, self.n_args, self.marks, input)
-  check(C.neap_tape_select(made))
-  check(C.neap_trace_follow(self.trace, made, 1))
-  local n, results = pack(self.fn(unpack(args, 1, self.n_args)))
-  check(C.neap_trace_unfollow(self.trace, 1))
-  for k = 1, self.n_inputs do check(C.neap_tape_input_intact(made, k - 1, handles[k].id)) end
-  local at, found = 0, 0
-  values.each(results, n, function(t)
-    at = at + 1
-    if self.places[at] then
-      check(C.neap_tape_output(made, t.id))
-      found = found + 1
-    end
-  end)
-  if found ~= self.n_out then
-    fail.raise("recomputation failed", string.format("recomputation failed: it returned %d of its "
-      .. "%d tensors", found, self.n_out))
-  end
-end
-
-local rng_now = rng_t()
-
--- runs fn again as if it were then; everything is as before afterwards, whatever happens
-local function recompute(self, made, tape, node)
-  check(C.neap_rng_get(rng_now))
-  check(C.neap_rng_set(self.rng))
-  local now = rng_t(rng_now)
-  local before, tag = C.neap_tape_selected(), C.neap_tag_select(RECOMPUTE)
-  local recomputing = C.neap_recomputing_set(1)
-  local place = C.neap_place_select(check(C.neap_place_find("region '" .. self.name .. "'")))
-  local ok, err = pcall(scope.run, again, self, made, tape, node)
-  if not ok then C.neap_trace_unfollow(self.trace, 0) end
-  C.neap_place_select(place)
-  C.neap_recomputing_set(recomputing)
-  C.neap_tag_select(tag)
-  C.neap_tape_select(before)
-  C.neap_rng_set(now)
-  if not ok then error(err, 0) end
-end
-
-local function walk(self, made, tape, node)
-  recompute(self, made, tape, node)
-  local tag = C.neap_tag_select(ACTIVATIONS)
-  for k = 0, self.n_out - 1 do
-    local grad = check(C.neap_tape_node_grad(tape, node, k))
-    if grad > 0 then check(C.neap_tape_seed(made, k, grad)) end
-  end
-  autograd.backward_tape(made)
-  C.neap_tag_select(tag)
-  for k = 0, self.n_inputs - 1 do
-    local grad = check(C.neap_tape_input_grad(made, k))
-    if grad > 0 then check(C.neap_tape_node_give(tape, node, k, grad)) end
-  end
-  check(C.neap_tape_node_done(tape, node))
-end
-
-local function with_hint(err)
-  if fail.is(err, "stale handle") then
-    return fail.with_place("a tensor that fn uses from outside was freed before backward; make it "
-      .. "an argument", err)
-  end
-  return err
-end
-
---- Serves a region that the backward walk met.
-function autograd.serve_region(tape, node)
-  local trace = check(C.neap_tape_region_trace(tape, node))
-  local self = regions[trace]
-  if not self then
-    fail.raise("recomputation failed", "recomputation failed: nobody knows how to run the region "
-      .. "again")
-  end
-  local made = check(C.neap_tape_new())
-  local ok, err = pcall(walk, self, made, tape, node)
-  C.neap_tape_free(made)
-  regions[trace] = nil
-  if not ok then
-    error(fail.with_place("region '" .. self.name .. "'", with_hint(err)), 0)
-  end
 end
 
 --- How many regions wait for their backward; for tests.
