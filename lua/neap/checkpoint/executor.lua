@@ -135,6 +135,32 @@ function Executor:run(batch, plan, weight)
   return self.loss
 end
 
+--- Most bytes that copies for the value check take at once under a plan (tag check; the profile was
+--- measured with check = "value"). They come on top of the plan's peak.
+---@param plan neap.Plan
+---@return number
+function Executor:predicted_check_bytes(plan)
+  argument.self(self, Executor, "executor:predicted_check_bytes")
+  argument.table(plan, "predicted_check_bytes: the plan", "a plan")
+  if not self.profile then
+    fail.usage("predicted_check_bytes: tell the profile first, by use_profile")
+  end
+  local seen, held, sum, most = {}, {}, 0, 0
+  for _, action in ipairs(plan.actions) do
+    local i = action.stage
+    local kept = action.op == "forward" and action.keep == "everything" and not action.mode
+    if action.op == "forward" and not kept and (not seen[i] or action.mode) then
+      held[i] = held[i] or self.profile.stages[i + 1].check_bytes or 0
+      sum = sum + (seen[i] and 0 or held[i])
+    elseif held[i] and (action.op == "backward" or (kept and seen[i])) then
+      sum, held[i] = sum - held[i], nil
+    end
+    if action.op == "forward" then seen[i] = true end
+    most = math.max(most, sum)
+  end
+  return most
+end
+
 --- Loss (or logits) of a batch without recording anything and without recomputing: each stage in
 --- turn, only the running one's input and output alive. Returns the last stage's tensor.
 ---@param batch { inputs: neap.Tensor, targets: neap.Tensor? }

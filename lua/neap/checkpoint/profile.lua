@@ -8,6 +8,7 @@ local mode_module = require("neap.checkpoint.mode")
 local profile_stage = require("neap.checkpoint.profile_stage")
 local scope = require("neap.scope")
 local stage_run = require("neap.checkpoint.stage_run")
+local stage_traces = require("neap.checkpoint.stage_traces")
 local tensor = require("neap.tensor")
 local C, ffi, check = ffi_neap.C, ffi_neap.ffi, ffi_neap.check
 
@@ -80,7 +81,7 @@ function M.measure(chain, batch, options)
   end
   local p = { chain = chain, device = device, ctx = { batch = batch },
     xs = { [0] = { batch.inputs } }, stages = {}, grads = {}, uses_flops = cost == "flops",
-    modes = modes }
+    modes = modes, check_kind = stage_traces.check_kind(options.check, "profile") }
   function p.seed(outputs)
     if #outputs ~= 1 or outputs[1]:numel() ~= 1 then
       fail.raise("shape mismatch", "the chain's last stage must return the loss, one number")

@@ -113,6 +113,7 @@ function M.forward(p, i)
       name = stage.name, measured = true, out = out, out_bytes = distinct_bytes(outputs),
       forward_extra_bytes = math.max(0, peak - new_bytes), forward_cost = cost,
       forward_peak_bytes = { peak, peak, 0, 0 },
+      check_bytes = check_bytes > 0 and check_bytes or nil, -- copies of the value check
     }
     p.xs[i + 1] = {} -- not among what lives while it is recomputed
     measure_early(p, i, trace)

@@ -134,11 +134,12 @@ local WORDS = { "flops", "seconds", "estimate" }
 ---@param chain neap.Chain
 ---@param batch { inputs: neap.Tensor, targets: neap.Tensor? }
 ---@param options? { cost?: "flops"|"seconds"|"estimate", runs?: integer, machine?: string|table,
----  modes?: neap.Mode[] }
+---  modes?: neap.Mode[], check?: "shape"|"value"|"none" }
 ---@return neap.Profile
 function M.profile(chain, batch, options)
   stage_run.check_chain(chain, "profile")
-  options = argument.options(options, "profile", { "cost", "runs", "machine", "modes" })
+  options = argument.options(options, "profile", { "cost", "runs", "machine", "modes",
+    "check" })
   local cost, runs = options.cost, options.runs
   if cost ~= nil and cost ~= "flops" and cost ~= "seconds" and cost ~= "estimate" then
     fail.usage("profile: %s", fail.unknown("cost", argument.word(cost), WORDS))
@@ -147,7 +148,9 @@ function M.profile(chain, batch, options)
   if options.machine ~= nil and cost ~= "estimate" then
     fail.usage("profile: a machine is for cost = \"estimate\"")
   end
-  local function inner(kind) return { cost = kind, modes = options.modes } end
+  local function inner(kind) 
+    return { cost = kind, modes = options.modes, check = options.check }
+  end
   if cost == "estimate" then
     local machine = machines.find(options.machine or "this machine")
     local profile = profile_module.measure(chain, batch, inner("flops"))
