@@ -224,7 +224,7 @@ NEAP_API double neap_uniform(double index, double seed, double stream); /* in [0
   X(MULTIPLY, multiply, 2, 2, 0, multiply)    /* likewise */                                                \
   X(SCALE, scale, 1, 1, 1, pointwise)         /* attr: factor */                                            \
   X(GELU, gelu, 1, 1, 0, activation)          /* tanh form */                                               \
-  X(RELU, relu, 1, 1, 0, activation)                                                                        \
+  X(RELU, relu, 1, 1, 0, from_output)                                                                       \
   X(SILU, silu, 1, 1, 0, activation)                                                                        \
   X(LAYERNORM, layernorm, 3, 3, 1, layernorm) /* x (..,C), gain (C), bias (C); attr: eps */                 \
   X(RMSNORM, rmsnorm, 2, 2, 1, rmsnorm)       /* x (..,C), gain (C); attr: eps */                           \

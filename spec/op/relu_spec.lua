@@ -3,6 +3,7 @@ local neap = require("neap")
 local gradcheck = require("spec.support.gradcheck")
 local numbers = require("spec.support.numbers")
 local reference = require("spec.support.reference")
+local C = require("neap.ffi").C
 
 describe("neap.op.relu", function()
   setup(gradcheck.cpu)
@@ -57,6 +58,20 @@ describe("neap.op.relu", function()
       local x = neap.tensor({ -1e4, -60, 0, 60, 1e4 }, { 5 }, { requires_grad = true })
       neap.op.sum(neap.op.relu(x)):backward()
       numbers.close("slopes", { 0, 0, 0, 1, 1 }, x:grad():table(), 1e-6)
+    end)
+  end)
+
+  it("saves its output and nothing else", function()
+    neap.scope(function()
+      local x = neap.full({ 100 }, 1, { requires_grad = true })
+      local tape = C.neap_tape_new()
+      local before = C.neap_tape_select(tape)
+      local y = neap.op.relu(x)
+      assert.equal(448, C.neap_tape_saved_bytes(tape)) -- 400 bytes, rounded up
+      assert.equal(1, C.neap_tape_saves(tape, y.id))
+      assert.equal(0, C.neap_tape_saves(tape, x.id))
+      C.neap_tape_select(before)
+      C.neap_tape_free(tape)
     end)
   end)
 

@@ -347,9 +347,13 @@ int neap_tensor_lerp(double to_id, double from_id, double weight) {
     return code;
   }
   neap__device *d = &neap__devices[to->storage->device];
-  to->storage->version++;
-  if (to->view.n_elements == 0 || !d->backend->computes) {
-    return NEAP_OK;
+  if (from->storage->is_phantom && !to->storage->is_phantom) {
+    return neap__phantom_error("lerp");
+  }
+  neap__trace_needs(from->storage, 0);
+  code = neap__write_begin(to, "lerp");
+  if (code < 0 || to->view.n_elements == 0 || to->storage->is_phantom || !d->backend->computes) {
+    return code;
   }
   return d->backend->lerp(d->context, &to->view, &from->view, weight);
 }

@@ -1,12 +1,13 @@
-/* relu: max(x, 0); the slope at 0 is 0; NaN stays NaN. Saves x (any); dx may be dy. */
+/* relu: max(x, 0); the slope at 0 is 0; NaN stays NaN. Saves y, which the next layer is likely to
+ * save too; dx may be dy. */
 #include "cpu/activation.h"
 
 NEAP_INLINE vf relu(vf x) {
   return v_max((vf){0}, x);
 }
 
-NEAP_INLINE vf relu_backward(vf x, vf dy) {
-  return v_keep(x > 0.0f, dy);
+NEAP_INLINE vf relu_backward(vf y, vf dy) {
+  return v_keep(y > 0.0f, dy);
 }
 
 static void forward_range(const void *call, int64_t first, int64_t last) {
@@ -14,7 +15,7 @@ static void forward_range(const void *call, int64_t first, int64_t last) {
 }
 
 static void backward_range(const void *call, int64_t first, int64_t last) {
-  activate_backward(call, first, last, relu_backward);
+  activate_backward_from_output(call, first, last, relu_backward);
 }
 
 int neap__cpu_relu_forward(const neap_call *call) {
