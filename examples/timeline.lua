@@ -9,7 +9,9 @@ local config_module = require("neap.config")
 local data_module = require("neap.data")
 local fail = require("neap.fail")
 local forecast_module = require("neap.forecast")
+local keeping = require("neap.checkpoint.keeping")
 local neap = require("neap")
+local policy = require("neap.checkpoint.policy")
 
 local USAGE = "luajit examples/timeline.lua CONFIG.lua POLICY... > timeline.svg, e.g. "
   .. "examples/configs/small.lua none segments:2"
@@ -51,10 +53,10 @@ local function axis(most_mib)
   return table.concat(out, "\n")
 end
 
-local function forecast_of(config)
+local function forecast_of(config, modes)
   local data = data_module.open(config.data, { context = config.context })
   return forecast_module.new({ context = config.context,
-    chunks = forecast_module.chunks(config.global_batch, config.chunk),
+    chunks = forecast_module.chunks(config.global_batch, config.chunk), modes = modes,
     build = function()
       return neap.nn.GPT({ vocabulary = data.n_vocabulary, context = config.context,
         width = config.width, n_layer = config.n_layer, n_head = config.n_head })
@@ -68,7 +70,11 @@ local function main()
     return 0
   end
   if #arg < 2 then fail.usage("expected a config and one or more policies: %s", USAGE) end
-  local forecast = forecast_of(config_module.load(arg[1], {}, {}))
+  local modes = {}
+  for i = 2, #arg do
+    for _, mode in ipairs(policy.modes(arg[i])) do keeping.add(modes, mode, arg[i]) end
+  end
+  local forecast = forecast_of(config_module.load(arg[1], {}, {}), modes)
   local chunk = forecast.chunks[1]
   local fixed = forecast.fixed_bytes + forecast.batch_bytes[chunk]
   local lines, most = {}, 0

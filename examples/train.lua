@@ -93,8 +93,9 @@ local function main(report)
   describe(trainer, config)
   local budget = trainer.device.budget_bytes
   if options.dry_run then
+    print(trainer.forecast:memory_table(trainer.prediction))
     print(tostring(trainer.prediction.plans[trainer.chunk]))
-    print(trainer.forecast:policy_table(trainer.spec.text, budget))
+    print(trainer.forecast:policy_table(trainer.spec, budget))
     trainer:check_budget()
     print(budget and "verdict: fits" or "verdict: no budget was set")
     return 0
@@ -106,7 +107,7 @@ local function main(report)
   if status ~= 0 then return status end
   if trainer.device:computes() and not options.json then print_sample(trainer) end
   print("what each policy would have cost (> in use):")
-  print(trainer.forecast:policy_table(trainer.spec.text, budget))
+  print(trainer.forecast:policy_table(trainer.spec, budget))
   trainer:free()
   return 0
 end

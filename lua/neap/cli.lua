@@ -95,7 +95,8 @@ M.TRAIN_OPTIONS = {
   { name = "--threads", value = "N", help = "Threads of the kernels. Default: physical cores." },
   { name = "--checkpoint", value = "SPEC",
     help = "What is kept for backward: none, all, every_n:N, by_name:prefix,prefix, greedy:BYTES, "
-      .. "segments:K. Default: none." },
+      .. "segments:K, segments:auto, revolve:S, optimal:BYTES, optimal:auto, selective:OPS "
+      .. "(selective:matmul). Default: none." },
   { name = "--budget", value = "BYTES",
     help = "Most bytes alive on the device: 512MiB, 1.5GiB, 80% of what is free. Default: none." },
   { name = "--chunk", value = "N", help = "Items (sequences) one forward sees. Default: 12." },
@@ -120,6 +121,7 @@ Examples:
    luajit examples/train.lua
    luajit examples/train.lua --data book.txt --steps 500 --budget 64MiB --checkpoint segments:2
    luajit examples/train.lua examples/configs/shakespeare_char_cpu.lua --set lr=5e-4 --threads 2
+   luajit examples/train.lua --budget 40MiB --checkpoint optimal:auto
    luajit examples/train.lua --device null --checkpoint segments:4 --dry-run
 
 Exit status: 0 done, 1 failure, 2 wrong option, key or value, 3 does not fit in memory,

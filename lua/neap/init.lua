@@ -55,6 +55,7 @@ return {
   saved = require("neap.checkpoint.saved").saved,
   profile = require("neap.checkpoint.timing").profile,
   plan = require("neap.checkpoint.plan_build").plan,
+  frontier = require("neap.checkpoint.frontier").of,
   plan_load = plan_file.load,
   plan_compare = require("neap.checkpoint.plan_compare").compare,
   profile_save = plan_file.save_profile,

@@ -50,6 +50,13 @@ local function chunk_of(config, data)
   return math.min(config.chunk, config.global_batch)
 end
 
+-- a percentage is of the device's memory; the run's directory keeps the bytes
+local function read_policy(self)
+  local available = C.neap_memory_available(self.device.id)
+  self.spec = policy.parse(self.config.checkpoint, available >= 0 and available or nil)
+  if self.spec.is_text then self.config.checkpoint = self.spec.text end
+end
+
 --- Reads the data, opens the device and forecasts; nothing is trained yet. Raises "does not fit"
 --- when the plan's predicted peak is above the budget.
 ---@param config neap.Config
@@ -63,11 +70,12 @@ function M.new(config, o)
   argument.fn(o.tell, "trainer.new: tell")
   local self = setmetatable({ config = config, step = 0, seconds = {} }, Trainer)
   device_module.threads(config.threads or C.neap_cores_physical())
-  self.spec = policy.parse(config.checkpoint)
+  policy.parse(config.checkpoint, 2 ^ 53) -- what is wrong in it is said before anything is opened
   self.data = data_module.open(config.data, { context = config.context, seed = config.seed })
   self.device = device_module.open(config.device, { budget = config.budget })
   o.tell(string.format("device %s (%s), %d thread%s", self.device.name, self.device.reason,
     C.neap_threads_get(), C.neap_threads_get() == 1 and "" or "s"))
+  read_policy(self)
   local note
   self.chunk, note = chunk_of(config, self.data)
   if note then o.tell(note) end
@@ -77,17 +85,16 @@ function M.new(config, o)
     return o.build(config, self.data)
   end
   self.forecast = forecast_module.new({ build = self.build, optimizer = optimizer_of(config),
-    chunks = self.chunks, context = config.context })
+    chunks = self.chunks, context = config.context, modes = policy.modes(self.spec),
+    budget = self.device.budget_bytes })
   self.prediction = self.forecast:predict(self.spec)
   return self
 end
 
---- Raises "does not fit" when the predicted peak is above the device budget.
+--- Raises "does not fit" when the predicted peak is above the device budget, or no plan keeps the
+--- plan budget.
 function Trainer:check_budget()
-  local budget = self.device.budget_bytes
-  if budget and self.prediction.peak_bytes > budget then
-    self.forecast:refuse(self.spec.text, self.prediction, budget)
-  end
+  self.forecast:refuse(self.spec.text, self.prediction, self.device.budget_bytes)
 end
 
 --- Builds the model on the device: everything that exists before step 1.
@@ -256,6 +263,8 @@ function Trainer:fill(report)
   end
   if #self.seconds > 0 then
     report.measured_peak_bytes = self.measured_peak
+    local plan = self.prediction.plans[self.prediction.chunk]
+    if plan then plan.measured_peak_bytes = self.activation_peak end
     report.activation_peak_bytes = self.activation_peak
     report.eval_peak_bytes = self.eval_peak
     report.recomputed_forwards = self.executor.recomputed

@@ -37,18 +37,26 @@ function M.root()
   return path
 end
 
+-- what sanitizers map beside the process would count too
+local function limit(most_kib)
+  if not most_kib or (os.getenv("LD_PRELOAD") or ""):find("asan", 1, true) then return "" end
+  return "ulimit -d " .. most_kib .. " &&"
+end
+
 ---@param script string  below the root, e.g. "examples/train.lua"
 ---@param arguments string[]
 ---@param directory string  where it runs
+---@param most_kib integer|nil  of its own memory, as the system counts (ulimit -d)
 ---@return { status: integer, out: string, err: string }
-function M.run(script, arguments, directory)
+function M.run(script, arguments, directory, most_kib)
   local words = {}
   for i, word in ipairs(arguments) do words[i] = quote(word) end
   local out, err = directory .. "/.out", directory .. "/.err"
   -- no LUA_PATH: a script finds its modules by itself
-  local status = os.execute(string.format("cd %s && env -u LUA_PATH timeout 300 luajit %s %s "
+  local status = os.execute(string.format("cd %s && %s env -u LUA_PATH timeout 300 luajit %s %s "
     .. ">%s 2>%s",
-    quote(directory), quote(M.root() .. "/" .. script), table.concat(words, " "), out, err))
+    quote(directory), limit(most_kib),
+    quote(M.root() .. "/" .. script), table.concat(words, " "), out, err))
   local result = { status = status > 255 and math.floor(status / 256) or status,
     out = contents(out), err = contents(err) }
   os.remove(out)

@@ -8,14 +8,14 @@ local stages = require("neap.checkpoint.stages")
 
 local M = {}
 
----@class neap.FrontierPoint
+---@class neap.CurvePoint
 ---@field peak_bytes number
 ---@field cost number
 ---@field plan neap.Plan
 
 --- An array of points by rising peak and falling cost.
----@class neap.Frontier
----@field [integer] neap.FrontierPoint
+---@class neap.Curve
+---@field [integer] neap.CurvePoint
 ---@field n_stages number
 ---@field exact boolean  whether lists were never capped
 ---@field gap number|nil  how far above the least cost a point may be, as a fraction
@@ -36,7 +36,8 @@ local function plan_of(self, k)
   local profile, names = chains[self], {}
   for i, stage in ipairs(profile.stages) do names[i] = stage.name end
   return plans.new({
-    spec = string.format("optimal:%.0f", self[k].peak_bytes), n_stages = #names, names = names,
+    spec = string.format("optimal:%.0f", tonumber(self[k].peak_bytes)), n_stages = #names,
+    names = names,
     actions = solved[self]:actions(k), least_bytes = self.least_bytes,
     budget_bytes = self[k].peak_bytes, notes = not self.exact and { inexact(self) } or nil,
   }, profile)
@@ -56,7 +57,7 @@ end
 --- Solves a chain.
 ---@param profile neap.Profile
 ---@param options table|nil  for the solver
----@return neap.Frontier
+---@return neap.Curve
 function M.of(profile, options)
   stages.read(profile)
   local result = solver.frontier(profile, options)
@@ -68,7 +69,7 @@ function M.of(profile, options)
 end
 
 --- The cheapest point whose peak is within the budget; nil where none is.
----@param self neap.Frontier
+---@param self neap.Curve
 ---@param budget number
 ---@return integer|nil
 function M.at(self, budget) return solver.at(solved[self], budget) end
@@ -83,7 +84,7 @@ function Frontier:plan(budget)
   local k = M.at(self, amount)
   if k then return self[k].plan end
   return nil, string.format("the least feasible peak is %.0f bytes (%s), the plan budget is %.0f "
-    .. "bytes (%s)", self.least_bytes, bytes.format(self.least_bytes), amount,
+    .. "bytes (%s)", tonumber(self.least_bytes), bytes.format(self.least_bytes), amount,
     bytes.format(amount))
 end
 
@@ -94,11 +95,12 @@ Frontier.__tostring = function(self)
   local lines = { string.format("frontier of %d stages: %d points, %s", self.n_stages, n,
     self.exact and "exact" or inexact(self)) }
   lines[2] = string.format("  %14s %14s  %s", "peak", "extra cost", "")
-  local base, step = self[n].cost, math.ceil(n / MOST_ROWS)
+  local base, step = tonumber(self[n].cost), math.ceil(n / MOST_ROWS)
   for k = 1, n do
     if k == n or k == self.knee or (k - 1) % step == 0 then
+      local extra = base > 0 and 100 * (tonumber(self[k].cost) / base - 1) or 0
       lines[#lines + 1] = string.format("  %14s %13.1f%%%s", bytes.format(self[k].peak_bytes),
-        base > 0 and 100 * (self[k].cost / base - 1) or 0, k == self.knee and "  knee" or "")
+        extra, k == self.knee and "  knee" or "")
     end
   end
   lines[2] = lines[2]:gsub("%s+$", "")

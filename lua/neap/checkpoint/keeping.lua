@@ -3,32 +3,22 @@
 local N = require("neap.ffi")
 local argument = require("neap.argument")
 local fail = require("neap.fail")
+local mode_module = require("neap.checkpoint.mode")
 
 local C, ffi = N.C, N.ffi
 local M = {}
 
----@alias neap.Mode string|{ name: string, keep: fun(op: string): boolean }
-
---- Words that stand for several ops.
-M.GROUPS = { matmul = { "linear", "matmul", "attention", "conv2d" } }
-
+-- names of ops and of groups of ops, sorted
 local function known_words()
-  local words, known, i = {}, {}, 0
+  local known, list, i = {}, {}, 0
+  for group in pairs(mode_module.groups) do known[group] = true end
   while C.neap_op_name(i) ~= nil do
-    words[#words + 1] = ffi.string(C.neap_op_name(i))
+    known[ffi.string(C.neap_op_name(i))] = true
     i = i + 1
   end
-  for group, ops in pairs(M.GROUPS) do
-    words[#words + 1] = group
-    -- an op of a group may be none of this build's
-    for _, op in ipairs(ops) do known[op] = true end
-  end
-  table.sort(words)
-  local list = {}
-  for _, word in ipairs(words) do
-    if list[#list] ~= word then list[#list + 1] = word end
-    known[word] = true
-  end
+  known.checkpoint = nil -- a region of ops, not one of them
+  for word in pairs(known) do list[#list + 1] = word end
+  table.sort(list)
   return list, known
 end
 
@@ -49,11 +39,11 @@ local function of_list(shown, list)
 end
 
 --- The mode of a `keep`: "matmul", "linear,attention", a list of names, or a function that is asked
---- by the name of an op whether its output is kept.
+--- about each op (a neap.ModeOp) whether its output is kept.
 ---@param shown string  what an error begins with
 ---@param keep string[]|function
 ---@param name string|nil  of the mode, for a function; "function" when not given
----@return neap.Mode
+---@return string|neap.Mode
 function M.mode(shown, keep, name)
   if type(keep) == "function" then
     if name ~= nil and (type(name) ~= "string" or not name:find("^[%w_.-]+$")) then
@@ -64,20 +54,20 @@ function M.mode(shown, keep, name)
   end
   if name ~= nil then fail.usage("%s: a name is for a function, not for a list of ops", shown) end
   if type(keep) ~= "table" then
-    fail.usage("%s: keep is %s; expected names of ops or groups, or a function of an op's name",
+    fail.usage("%s: keep is %s; expected names of ops or groups, or a function of an op",
       shown, argument.shown(keep))
   end
   return of_list(shown, keep)
 end
 
 --- The name of a mode, as actions carry it.
----@param mode neap.Mode
+---@param mode string|neap.Mode
 ---@return string
 function M.name(mode) return type(mode) == "table" and mode.name or mode end
 
 --- Adds a mode to those of a policy; two functions under one name are an error.
----@param modes neap.Mode[]
----@param mode neap.Mode
+---@param modes (string|neap.Mode)[]
+---@param mode string|neap.Mode
 ---@param shown string
 function M.add(modes, mode, shown)
   for _, other in ipairs(modes) do

@@ -3,17 +3,19 @@
 local N = require("neap.ffi")
 local bytes = require("neap.bytes")
 local fail = require("neap.fail")
+local frontier_module = require("neap.checkpoint.frontier")
 local keeping = require("neap.checkpoint.keeping")
 local names = require("neap.checkpoint.names")
 local plans = require("neap.checkpoint.plan")
 local policy = require("neap.checkpoint.policy")
+local solver = require("neap.checkpoint.solver")
 local stages = require("neap.checkpoint.stages")
 
 local C, ffi, check = N.C, N.ffi, N.check
 local M = {}
 
 ---@class neap.PlanOptions
----@field frontier neap.Frontier|nil  of this profile, when it is known already
+---@field frontier neap.Curve|nil  of this profile, when it is known already
 ---@field available number|nil  bytes that optimal:auto plans under; nil: it takes the knee
 
 -- actions with room for a plan of the policies and of segments
@@ -35,7 +37,7 @@ local function build_segments(spec, profile, c_stages, n)
   if spec.starts then
     starts = names.starts(spec.starts, profile.stages)
   elseif spec.k == "auto" then
-    starts = require("neap.checkpoint.solver").segments_auto(profile)
+    starts = solver.segments_auto(profile)
   elseif spec.k > n then
     fail.usage("%s: this model has %d stages; allowed 1..%d", spec.text, n, n)
   else
@@ -91,15 +93,15 @@ local function shown(n_bytes)
 end
 
 local function build_optimal(spec, profile, options)
-  local frontier = options.frontier or require("neap.checkpoint.frontier").of(profile)
+  local frontier = options.frontier or frontier_module.of(profile)
   local budget = spec.budget
   if budget == "auto" then budget = options.available end
   local k = frontier.knee
-  if budget then k = require("neap.checkpoint.frontier").at(frontier, budget) end
+  if budget then k = frontier_module.at(frontier, budget) end
   if not k then
     fail.raise("does not fit", string.format("%s: the least feasible peak of these %d stages is "
-      .. "%s, the plan budget is %s", spec.text, #profile.stages, shown(frontier.least_bytes),
-      shown(budget)))
+      .. "%s, the plan budget is %s", spec.text, #profile.stages,
+      shown(tonumber(frontier.least_bytes)), shown(budget)))
   end
   return frontier[k].plan, budget
 end
@@ -128,9 +130,9 @@ function M.build(spec, profile, options)
   if spec.kind == "segments" then
     fields.actions, fields.notes = build_segments(spec, profile, c_stages, n)
   elseif spec.kind == "revolve" then
-    fields.actions = require("neap.checkpoint.solver").revolve(profile, spec.slots)
+    fields.actions = solver.revolve(profile, spec.slots)
   elseif spec.kind == "optimal" then
-    local frontier = options.frontier or require("neap.checkpoint.frontier").of(profile)
+    local frontier = options.frontier or frontier_module.of(profile)
     local plan, budget = build_optimal(spec, profile, { frontier = frontier,
       available = options.available })
     fields.actions, fields.least_bytes = plan.actions, frontier.least_bytes

@@ -5,6 +5,8 @@ local stages = require("neap.checkpoint.stages")
 
 local M = {}
 
+local MOST_SOLVED = 64
+
 ---@class neap.PlanRow
 ---@field keep string|nil  after its first forward
 ---@field mode string|nil  of the last forward that keeps everything
@@ -111,6 +113,13 @@ local function live_text(live)
   return #parts > 0 and table.concat(parts, "; ") or "nothing"
 end
 
+-- the least plan budget; not solved for just to print a long chain
+local function least_of(plan, profile)
+  if plan.least_bytes then return plan.least_bytes end
+  if plan.n_stages > MOST_SOLVED then return nil end
+  return require("neap.checkpoint.frontier").of(profile).least_bytes
+end
+
 local function prediction_lines(plan, profile, lines)
   local valid, message = plans.validate(plan, profile)
   if not valid then
@@ -128,7 +137,8 @@ local function prediction_lines(plan, profile, lines)
   end
   add("cost %s over keep-all; %d forwards, %d of them recomputed",
     percent_over(found.cost, all.cost), found.forwards, found.forwards - plan.n_stages)
-  if plan.least_bytes then add("least feasible budget %s", bytes.format(plan.least_bytes)) end
+  local least = least_of(plan, profile)
+  if least then add("least feasible budget %s", bytes.format(least)) end
   add("least budget without recomputation %s", bytes.format(all.peak_bytes))
 end
 

@@ -21,8 +21,8 @@ local M = {}
 ---@field k number|string|nil  segments: how many, or "auto"
 ---@field starts string[]|nil  segments: the stages where they begin
 ---@field slots number|nil  revolve: boundaries kept at once
----@field mode neap.Mode|nil  selective: the ops whose outputs stay
----@field modes neap.Mode[]|nil  rules, optimal: those that stages may be in
+---@field mode string|neap.Mode|nil  selective: the ops whose outputs stay
+---@field modes (string|neap.Mode)[]|nil  rules, optimal: those that stages may be in
 ---@field rules table[]|nil
 ---@field default neap.Outcome|nil
 local Policy = {}
@@ -107,7 +107,7 @@ end
 
 --- The modes that stages have to be measured in before the policy can be planned.
 ---@param spec string|table|neap.Policy
----@return neap.Mode[]  none for most policies
+---@return (string|neap.Mode)[]  none for most policies
 function M.modes(spec)
   spec = M.parse(spec)
   return spec.mode and { spec.mode } or spec.modes or {}

@@ -13,7 +13,7 @@ local OUTCOMES = { "store", "recompute", "selective:OPS" }
 ---@class neap.Outcome
 ---@field text string  "store", "recompute", "selective:matmul"
 ---@field drop boolean  residuals go and are recomputed
----@field mode neap.Mode|nil  which of them stay
+---@field mode string|neap.Mode|nil  which of them stay
 
 -- an outcome from "store", "selective:matmul" or { policy = "selective", keep = ... }
 local function outcome_of(place, value)

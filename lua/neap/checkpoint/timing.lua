@@ -34,8 +34,8 @@ local function text_of(value)
   return "{" .. table.concat(parts, ",") .. "}"
 end
 
---- What stages have to have in common to cost the same: all bytes, sources and FLOPs. The profile is
---- one in FLOPs.
+--- What stages have to have in common to cost the same: all bytes, sources and FLOPs. It is of a
+--- profile in FLOPs.
 ---@param stage neap.StageProfile
 ---@return string
 function M.signature(stage)
@@ -74,25 +74,34 @@ local function signatures_of(profile)
   return list
 end
 
--- medians over runs; the first profile, in FLOPs, says which stages are equal and warms up
-local function in_seconds(chain, batch, runs, options)
-  local signatures = signatures_of(profile_module.measure(chain, batch, options("flops")))
-  local costs, profile = {}, nil
-  for _ = 1, runs do
-    profile = profile_module.measure(chain, batch, options("seconds"))
-    for i, stage in ipairs(profile.stages) do
-      costs[i] = costs[i] or {}
-      each_cost(stage, function(from, key, name)
+--- One profile of several in seconds: medians of each cost, then means over equal stages.
+---@param profiles neap.Profile[]  of one chain; the last one is changed
+---@param in_flops neap.Profile  of the same chain: it tells which stages are equal
+---@return neap.Profile
+function M.medians(profiles, in_flops)
+  local costs = {}
+  for i = 1, #in_flops.stages do
+    costs[i] = {}
+    for _, profile in ipairs(profiles) do
+      each_cost(profile.stages[i], function(from, key, name)
         costs[i][name] = costs[i][name] or {}
         table.insert(costs[i][name], from[key])
       end)
     end
   end
+  local profile = profiles[#profiles]
   for i, stage in ipairs(profile.stages) do
     each_cost(stage, function(to, key, name) to[key] = median(costs[i][name]) end)
   end
-  M.average(profile, signatures)
+  M.average(profile, signatures_of(in_flops))
   return profile
+end
+
+-- the first profile, in FLOPs, says which stages are equal, and warms up
+local function in_seconds(chain, batch, runs, options)
+  local in_flops, profiles = profile_module.measure(chain, batch, options("flops")), {}
+  for run = 1, runs do profiles[run] = profile_module.measure(chain, batch, options("seconds")) end
+  return M.medians(profiles, in_flops)
 end
 
 -- what a forward moves at least: its input, and each byte that it makes, written and read once
@@ -134,7 +143,7 @@ local WORDS = { "flops", "seconds", "estimate" }
 ---@param chain neap.Chain
 ---@param batch { inputs: neap.Tensor, targets: neap.Tensor? }
 ---@param options? { cost?: "flops"|"seconds"|"estimate", runs?: integer, machine?: string|table,
----  modes?: neap.Mode[], check?: "shape"|"value"|"none" }
+---  modes?: (string|neap.Mode)[], check?: "shape"|"value"|"none" }
 ---@return neap.Profile
 function M.profile(chain, batch, options)
   stage_run.check_chain(chain, "profile")
@@ -148,7 +157,7 @@ function M.profile(chain, batch, options)
   if options.machine ~= nil and cost ~= "estimate" then
     fail.usage("profile: a machine is for cost = \"estimate\"")
   end
-  local function inner(kind) 
+  local function inner(kind)
     return { cost = kind, modes = options.modes, check = options.check }
   end
   if cost == "estimate" then
