@@ -54,6 +54,19 @@ function M.parameter(dims, init)
   return t:requires_grad()
 end
 
+--- Makes a buffer: a tensor that belongs to the layer but is not trained, full of one value. Set on
+--- self it is saved with the state; what forward writes into it counts once a step, whatever the
+--- plan.
+---@param dims integer[]
+---@param value number
+---@return neap.Tensor
+function M.buffer(dims, value)
+  argument.number(value, "buffer: its value")
+  local t = tensor.full(dims, value, { tag = C.NEAP_TAG_BUFFERS })
+  check(C.neap_scope_leave(t.id))
+  return require("ffi").gc(t, scope.finalize)
+end
+
 -- a field set for the first time: parameters and layers are listed in that order
 local function set_field(self, key, value)
   rawset(self, key, value)
