@@ -186,6 +186,9 @@ NEAP_API int neap_place_find(const char *name);
 NEAP_API int neap_place_select(int place);
 NEAP_API int neap_tensor_hash(double n, const double *ids, char *hex33); /* XXH3-128 of contents */
 
+/* Living tensors of a tag: fills the first capacity of ids, returns how many there are. */
+NEAP_API int neap_tensor_list(int tag, int capacity, double *ids);
+
 /* Scopes: tensors made since the matching begin are freed by end, except those in keep, which move
  * to the scope outside (or to nobody at depth 0). */
 NEAP_API int neap_scope_begin(void);                                    /* the new depth */
@@ -737,6 +740,65 @@ NEAP_API int neap_frontier_actions(const neap_frontier *frontier, int k, int cap
 NEAP_API int neap_frontier_is_exact(const neap_frontier *frontier); /* 0: some list was cut */
 /* About how much more a point may cost than the exact one at its peak, as a fraction; 0: exact. */
 NEAP_API double neap_frontier_gap(const neap_frontier *frontier);
+
+/* ---- the auto-chunk prober: how many items one forward may take (src/chunk) --------------------
+ */
+
+/* A chunk is searched on the ladder floor', 2 floor', 4 floor', .., cap' with cap' = max(cap, 1)
+ * and floor' = floor within 1..cap' (a floor above the cap becomes the cap). The last step may be
+ * short, so the answer is floor' * 2^k or the cap; between two rungs nothing is looked for, and a
+ * larger cap may give a smaller answer (307 fits where 308 does not and 256 is the rung before).
+ * target: share of the free memory that forward and backward may take, within 0.05..0.95 (f32; NaN
+ * is INVALID). Budget of a forward = free * target * 0.5, rounded down: backward has the other
+ * half. Sums and products saturate; what does not fit in 64 bits does not fit the budget. */
+
+/* The share as it counts, within 0.05..0.95. */
+NEAP_API int neap_chunk_target(double target, float *effective);
+NEAP_API int neap_chunk_budget(uint64_t free_bytes, double target, uint64_t *bytes);
+/* The largest rung whose n * item_bytes is within the budget, exactly equal included; the floor
+ * when none is (the floor is a promise). 0 item bytes count as 1: not measured. Returns 1 when the
+ * answer fits, 0 when the floor does not. */
+NEAP_API int neap_chunk_from_measurements(uint64_t free_bytes, uint64_t item_bytes, uint64_t cap,
+                                          uint64_t floor, double target, uint64_t *n);
+
+enum { NEAP_CHUNK_UNSUPPORTED, NEAP_CHUNK_NOTHING_FITS, NEAP_CHUNK_CHOSEN };
+
+typedef struct neap_chunk_outcome {
+  int32_t kind; /* UNSUPPORTED: memory is not told, keep the default. NOTHING_FITS: the floor failed
+                   for want of memory; no default will do. CHOSEN: n */
+  int32_t within_budget; /* 1, 0; -1: unmeasured, the free memory did not fall or was not told */
+  uint64_t n;            /* 0 when none was chosen */
+  uint64_t used_bytes;   /* by a forward of n items */
+  uint64_t item_bytes;   /* used_bytes / n, rounded down */
+  uint64_t free_bytes, total_bytes, budget_bytes; /* before the first forward */
+  uint64_t cap, floor;                            /* as they counted */
+  float target;                                   /* as it counted */
+  char stop[160];                                 /* why the ladder ended */
+} neap_chunk_outcome;
+
+/* The ladder, one step at a time; it runs nothing. new; start with what is free; then while next
+ * says 1: run a forward of n items from the same state and report it by ran, ran_unseen or failed.
+ */
+typedef struct neap_prober neap_prober;
+NEAP_API int neap_prober_new(uint64_t cap, uint64_t floor, double target, neap_prober **out);
+NEAP_API void neap_prober_free(neap_prober *prober);
+/* free_bytes before anything ran: the one baseline. A pool's unused reserve counts as free. */
+NEAP_API int neap_prober_start(neap_prober *prober, uint64_t free_bytes, uint64_t total_bytes);
+NEAP_API int neap_prober_start_unseen(neap_prober *prober); /* memory is not told: nothing to run */
+/* 1: run *n items and report; 0: done. STATE before start. */
+NEAP_API int neap_prober_next(const neap_prober *prober, uint64_t *n);
+/* It ran; free_bytes while its result was alive. STATE when nothing was to be run. The floor over
+ * budget ends the ladder and is chosen, not within budget. A higher rung over budget ends it, the
+ * one before stands. The rung after the floor is tried without a forecast (the first touch costs
+ * extra), later ones only when they fit at this rung's bytes an item, rounded down. */
+NEAP_API int neap_prober_ran(neap_prober *prober, uint64_t free_bytes);
+/* It ran, but then memory was not told: a higher rung does not count, the floor is chosen
+ * unmeasured. */
+NEAP_API int neap_prober_ran_unseen(neap_prober *prober);
+/* It ran out of memory. Any other error is the caller's: free the prober and raise it. */
+NEAP_API int neap_prober_failed(neap_prober *prober);
+NEAP_API int neap_prober_outcome(const neap_prober *prober,
+                                 neap_chunk_outcome *out); /* once done */
 
 /* ---- files ---------------------------------------------------------------------------------- */
 

@@ -9,6 +9,10 @@ local C, check = ffi_neap.C, ffi_neap.check
 
 local M = {}
 
+--- Called before each walk while somebody wants to know (the chunk prober, to put gradients back).
+---@type fun()|nil
+M.before_walk = nil
+
 M.lua_ops = {} -- backward functions of ops defined in Lua, by op id
 
 M.ambient = check(C.neap_tape_new())
@@ -52,6 +56,7 @@ end
 
 -- step: one call into the library that walks until it is done, fails, or meets a Lua op
 local function walk(step, about, tape)
+  if M.before_walk then M.before_walk() end
   local retried = false
   while true do
     local code = step(about)

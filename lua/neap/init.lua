@@ -50,6 +50,8 @@ return {
   layer_plan = require("neap.checkpoint.layers").plan,
   layer_planner = require("neap.checkpoint.layers").planner,
   activation_buffer = require("neap.checkpoint.buffer").new,
+  auto_chunk = require("neap.chunk").auto,
+  chunk_from_measurements = require("neap.chunk").from_measurements,
   executor = executor.new,
   step = executor.step,
   saved = require("neap.checkpoint.saved").saved,

@@ -127,6 +127,26 @@ int neap_tensor_alive(double id) {
   return neap__slot_find(id) != NULL;
 }
 
+int neap_tensor_list(int tag, int capacity, double *ids) {
+  if (neap_tag_name(tag) == NULL || (capacity > 0 && ids == NULL)) {
+    return neap__error(NEAP_ERR_INVALID,
+                       "tensor_list: expected a tag of 0..%d, found %d, and a "
+                       "place for the result",
+                       NEAP_N_TAGS - 1, tag);
+  }
+  int n = 0;
+  for (int i = 0; i < neap__n_slots; i++) {
+    const neap__slot *slot = slot_at(i);
+    if ((slot->generation & 1) && slot->storage->tag == tag) {
+      if (n < capacity) {
+        ids[n] = neap__slot_id(slot);
+      }
+      n++;
+    }
+  }
+  return n;
+}
+
 int neap_scope_begin(void) {
   int code =
       neap__host_grow((void **)&scope_heads, &scope_capacity, depth + 1, sizeof *scope_heads);
