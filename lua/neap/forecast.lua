@@ -1,11 +1,13 @@
 -- What a training step will take, before it runs: the model is built a second time on the null
 -- device, where bytes are counted and nothing is computed, and plans are simulated on its profile.
 local ffi_neap = require("neap.ffi")
+local buffers = require("neap.checkpoint.buffers")
 local bytes = require("neap.bytes")
 local device_module = require("neap.device")
 local executor_module = require("neap.checkpoint.executor")
 local fail = require("neap.fail")
 local frontier_module = require("neap.checkpoint.frontier")
+local keeping = require("neap.checkpoint.keeping")
 local optim = require("neap.optim")
 local plan_module = require("neap.checkpoint.plan")
 local policy = require("neap.checkpoint.policy")
@@ -68,7 +70,9 @@ local function build_twin(self, device, o)
   for _, n in ipairs(o.chunks) do
     if not self.profiles[n] then profile_chunk(self, model, device, n, o.context) end
   end
-  assert(executor.chain == model)
+  for i = 0, executor.n - 1 do
+    if executor.buffers[i] then buffers.free(executor.buffers[i]) end
+  end
   optimizer:free()
   model:free()
 end
@@ -155,6 +159,7 @@ function Forecast:policies(in_use)
   local n_stages = #self.profiles[self.chunks[1]].stages
   local specs, rows, seen = { "none", "every_n:2" }, {}, {}
   for k = 2, math.min(n_stages, 5) do specs[#specs + 1] = "segments:" .. k end
+  for _, mode in ipairs(self.modes) do specs[#specs + 1] = "selective:" .. keeping.name(mode) end
   specs[#specs + 1] = "segments:auto"
   specs[#specs + 1] = "all"
   -- a long chain is solved only for a policy that asks for it

@@ -8,6 +8,7 @@ local device_module = require("neap.device")
 local executor_module = require("neap.checkpoint.executor")
 local fail = require("neap.fail")
 local forecast_module = require("neap.forecast")
+local keeping = require("neap.checkpoint.keeping")
 local module = require("neap.nn.module")
 local optim = require("neap.optim")
 local policy = require("neap.checkpoint.policy")
@@ -57,6 +58,13 @@ local function read_policy(self)
   if self.spec.is_text then self.config.checkpoint = self.spec.text end
 end
 
+-- what the policy keeps selectively, and what the table of policies compares it with
+local function modes_of(spec)
+  local modes = policy.modes("optimal:auto")
+  for _, mode in ipairs(policy.modes(spec)) do keeping.add(modes, mode, spec.text) end
+  return modes
+end
+
 --- Reads the data, opens the device and forecasts; nothing is trained yet. Raises "does not fit"
 --- when the plan's predicted peak is above the budget.
 ---@param config neap.Config
@@ -85,7 +93,7 @@ function M.new(config, o)
     return o.build(config, self.data)
   end
   self.forecast = forecast_module.new({ build = self.build, optimizer = optimizer_of(config),
-    chunks = self.chunks, context = config.context, modes = policy.modes(self.spec),
+    chunks = self.chunks, context = config.context, modes = modes_of(self.spec),
     budget = self.device.budget_bytes })
   self.prediction = self.forecast:predict(self.spec)
   return self

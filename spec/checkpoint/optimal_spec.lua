@@ -170,7 +170,7 @@ for _, name in ipairs({ "cpu", "null" }) do
     setup(function()
       device = neap.device(name, { budget = "1GiB" })
       model, data = gpt(0.1), batch()
-      profile = neap.profile(model, data, { cost = "flops" })
+      profile = neap.profile(model, data, { cost = "flops", modes = { "matmul" } })
       kept = models.run(model, data, neap.plan("none", profile))
     end)
 
@@ -194,7 +194,8 @@ for _, name in ipairs({ "cpu", "null" }) do
       for _, spec in ipairs({ "none", "all", "every_n:2", "by_name:block.1", "greedy:20KiB",
         "segments:1", "segments:3", "segments:auto", "revolve:1", "revolve:3", "optimal:auto",
         { policy = "segments", starts = { "block.1", "block.4" } },
-        { rules = { { "block", "recompute" } } } }) do
+        "selective:matmul", { rules = { { "block", "recompute" } } },
+        { rules = { { "block.1", "selective:matmul" }, { "block.3", "recompute" } } } }) do
         check(neap.plan(spec, profile), math.huge)
       end
     end)

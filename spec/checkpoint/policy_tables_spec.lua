@@ -58,6 +58,8 @@ describe("a selective policy", function()
   it("tells the modes that have to be measured", function()
     assert.same({ "matmul" }, policy.modes("selective:matmul"))
     assert.same({}, policy.modes("segments:3"))
+    assert.same({ "matmul" }, policy.modes("optimal:auto"))
+    assert.same({}, policy.modes({ policy = "optimal", budget = "1MiB", modes = {} }))
     assert.same({ "matmul" }, policy.modes({ rules = { { "a", "selective:matmul" },
       { "b", "selective:matmul" }, { "c", "store" } } }))
     assert.same({ "matmul", "linear" }, policy.modes({ policy = "optimal", budget = "1MiB",

@@ -107,9 +107,11 @@ end
 
 --- The modes that stages have to be measured in before the policy can be planned.
 ---@param spec string|table|neap.Policy
----@return (string|neap.Mode)[]  none for most policies
+---@return (string|neap.Mode)[]  none for most policies; of an optimal one those it may choose from
 function M.modes(spec)
   spec = M.parse(spec)
+  -- keeping products alone is what no schedule over whole stages comes near
+  if spec.kind == "optimal" and not spec.modes then return { "matmul" } end
   return spec.mode and { spec.mode } or spec.modes or {}
 end
 
