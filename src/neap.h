@@ -716,7 +716,8 @@ NEAP_API int neap_plan_revolve(int n_stages, const neap_stage *stages, int n_slo
 /* The memory-cost curve of a chain in one solve. Each point is a plan: peaks rise, costs fall. The
  * schedules are the persistent ones (a kept boundary stays until the backward that needs it), as in
  * Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova: Optimal checkpointing for heterogeneous chains,
- * 2019, on exact bytes. A point's peak is what neap_plan_simulate finds for its actions. */
+ * 2019, on exact bytes; on short chains boundaries may also be dropped and made again. A point's
+ * peak is what neap_plan_simulate finds for its actions. */
 typedef struct neap_frontier neap_frontier;
 
 typedef struct neap_frontier_options {
@@ -735,7 +736,7 @@ NEAP_API int neap_frontier_n_points(const neap_frontier *frontier);
 NEAP_API int neap_frontier_point(const neap_frontier *frontier, int k, int64_t *peak_bytes,
                                  int64_t *cost); /* k from 0 */
 /* Writes as many actions of point k as there is room for; returns how many there are. */
-NEAP_API int neap_frontier_actions(const neap_frontier *frontier, int k, int capacity,
+NEAP_API int neap_frontier_actions(neap_frontier *frontier, int k, int capacity,
                                    neap_action *actions);
 NEAP_API int neap_frontier_is_exact(const neap_frontier *frontier); /* 0: some list was cut */
 /* About how much more a point may cost than the exact one at its peak, as a fraction; 0: exact. */

@@ -47,7 +47,7 @@ describe("revolve", function()
     end
   end)
 
-  it("is valid and needs as many forwards on unequal, measured and early-stopping chains", function()
+  it("is valid and needs as many forwards on unequal and measured chains", function()
     for seed = 1, 60 do
       local kind = ({ "table", "early", "measured", "modes" })[seed % 4 + 1]
       local n = seed % 12 + 1

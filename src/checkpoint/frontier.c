@@ -1,4 +1,5 @@
 /* The frontier of a chain: all its points from one solve, and a plan for each when asked. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/solver.h"
@@ -7,12 +8,21 @@ enum {
   MOST_STAGES = 4096,  /* a table of the square of it is kept */
   EXACT_WORK = 260000, /* merges: about 340 equal or 100 unequal stages */
   DEFAULT_POINTS = 512,
+  MOST_APART = 24, /* stages of a chain whose boundaries may be dropped and made again */
 };
+
+/* A point, and at which peak of which solver's list its plan is found. */
+typedef struct choice {
+  int64_t peak, cost, m;
+  int is_apart;
+} choice;
 
 struct neap_frontier {
   neap__chain chain;
   neap__solver solver;
-  neap__list points;
+  neap__apart apart;
+  choice *points;
+  int n_points;
   int is_exact;
   double gap;
 };
@@ -48,8 +58,86 @@ static int solve(neap_frontier *f, const neap_frontier_options *options) {
   }
   code = neap__solver_run(&f->solver);
   if (code == NEAP_OK) {
-    f->points = neap__solver_list(&f->solver, (neap__interval){0, f->chain.n_stages, 1});
     f->is_exact = !f->solver.options.few_splits && f->solver.n_thinned == 0;
+  }
+  return code;
+}
+
+/* ---- the points of both solvers ---- */
+
+static int actions_of(neap_frontier *f, const choice *point, neap__writer *writer) {
+  return point->is_apart ? neap__apart_actions(&f->apart, point->m, writer)
+                         : neap__solver_actions(&f->solver, point->m, writer);
+}
+
+/* the exact peak of a plan whose bytes were sums so far */
+static int simulate(neap_frontier *f, const neap_stage *stages, choice *point) {
+  neap__writer writer = {0};
+  neap_simulation found;
+  int code = actions_of(f, point, &writer);
+  if (code != NEAP_OK) {
+    return code;
+  }
+  writer = (neap__writer){
+      neap__host_alloc((size_t)writer.n * sizeof(neap_action)),
+      0,
+      writer.n,
+  };
+  if (writer.actions == NULL) {
+    return neap__error(NEAP_ERR_MEMORY, "out of memory: no host memory for a plan of %lld actions",
+                       (long long)writer.capacity);
+  }
+  code = actions_of(f, point, &writer);
+  if (code == NEAP_OK) {
+    code =
+        neap_plan_simulate(f->chain.n_stages, stages, (int)writer.n, writer.actions, &found, NULL);
+  }
+  if (code == NEAP_OK) {
+    point->peak = found.peak_bytes;
+    point->cost = found.cost;
+  }
+  neap__host_free(writer.actions);
+  return code;
+}
+
+/* by rising peak, then cost; of equal ones the persistent plan comes first */
+static int compare(const void *a, const void *b) {
+  const choice *p = a, *q = b;
+  if (p->peak != q->peak) {
+    return p->peak < q->peak ? -1 : 1;
+  }
+  if (p->cost != q->cost) {
+    return p->cost < q->cost ? -1 : 1;
+  }
+  return p->is_apart - q->is_apart;
+}
+
+static int collect(neap_frontier *f, const neap_stage *stages) {
+  neap__list lists[2] = {neap__solver_list(&f->solver, (neap__interval){0, f->chain.n_stages, 1}),
+                         {NULL, 0}};
+  if (f->apart.chain != NULL) {
+    lists[1] = neap__apart_list(&f->apart);
+  }
+  f->points = neap__host_alloc((size_t)(lists[0].n + lists[1].n) * sizeof *f->points);
+  if (f->points == NULL) {
+    return neap__error(NEAP_ERR_MEMORY, "out of memory: no host memory for a frontier");
+  }
+  int n = 0, code = NEAP_OK;
+  for (int is_apart = 0; is_apart < 2; is_apart++) {
+    for (int64_t k = 0; k < lists[is_apart].n && code == NEAP_OK; k++) {
+      const neap__point *p = &lists[is_apart].points[k];
+      f->points[n] = (choice){p->peak, p->cost, p->peak, is_apart};
+      code = is_apart ? simulate(f, stages, &f->points[n]) : NEAP_OK;
+      n++;
+    }
+  }
+  if (lists[1].n > 0) {
+    qsort(f->points, (size_t)n, sizeof *f->points, compare);
+  }
+  for (int k = 0; k < n; k++) {
+    if (f->n_points == 0 || f->points[k].cost < f->points[f->n_points - 1].cost) {
+      f->points[f->n_points++] = f->points[k];
+    }
   }
   return code;
 }
@@ -76,6 +164,11 @@ int neap_frontier_new(int n_stages, const neap_stage *stages, const neap_frontie
   memset(f, 0, sizeof *f);
   code = neap__chain_new(&f->chain, n_stages, stages, options->with_modes);
   code = code == NEAP_OK ? solve(f, options) : code;
+  if (code == NEAP_OK && n_stages <= MOST_APART) {
+    code = neap__apart_new(&f->apart, &f->chain, options->max_points);
+    code = code == NEAP_OK ? neap__apart_run(&f->apart) : code;
+  }
+  code = code == NEAP_OK ? collect(f, stages) : code;
   if (code != NEAP_OK) {
     neap_frontier_free(f);
     return code;
@@ -88,13 +181,15 @@ void neap_frontier_free(neap_frontier *f) {
   if (f == NULL) {
     return;
   }
+  neap__host_free(f->points);
+  neap__apart_free(&f->apart);
   neap__solver_free(&f->solver);
   neap__chain_free(&f->chain);
   neap__host_free(f);
 }
 
 int neap_frontier_n_points(const neap_frontier *f) {
-  return f == NULL ? neap__error(NEAP_ERR_INVALID, "the frontier is NULL") : (int)f->points.n;
+  return f == NULL ? neap__error(NEAP_ERR_INVALID, "the frontier is NULL") : f->n_points;
 }
 
 static int check_point(const neap_frontier *f, int k) {
@@ -112,13 +207,13 @@ int neap_frontier_point(const neap_frontier *f, int k, int64_t *peak_bytes, int6
     code = neap__error(NEAP_ERR_INVALID, "neap_frontier_point needs places for both numbers");
   }
   if (code == NEAP_OK) {
-    *peak_bytes = f->points.points[k].peak;
-    *cost = f->points.points[k].cost;
+    *peak_bytes = f->points[k].peak;
+    *cost = f->points[k].cost;
   }
   return code;
 }
 
-int neap_frontier_actions(const neap_frontier *f, int k, int capacity, neap_action *actions) {
+int neap_frontier_actions(neap_frontier *f, int k, int capacity, neap_action *actions) {
   int code = check_point(f, k);
   if (code == NEAP_OK && (capacity < 0 || (actions == NULL && capacity > 0))) {
     code = neap__error(NEAP_ERR_INVALID, "room for %d actions%s", capacity,
@@ -126,7 +221,7 @@ int neap_frontier_actions(const neap_frontier *f, int k, int capacity, neap_acti
   }
   neap__writer writer = {actions, 0, capacity};
   if (code == NEAP_OK) {
-    code = neap__solver_actions(&f->solver, f->points.points[k].peak, &writer);
+    code = actions_of(f, &f->points[k], &writer);
   }
   if (code == NEAP_OK && writer.n > INT32_MAX) {
     code = neap__error(NEAP_ERR_OVERFLOW, "a plan of %lld actions", (long long)writer.n);

@@ -12,35 +12,6 @@
 
 #include "checkpoint/solver.h"
 
-enum { BLOCK_POINTS = 1 << 16 };
-
-typedef struct block {
-  struct block *next;
-  int64_t n_free;
-  neap__point *free;
-} block;
-
-/* ---- memory of points: only grows ---- */
-
-/* called by one thread at a time */
-static neap__point *points_alloc(neap__solver *solver, int64_t n) {
-  block *b = solver->memory;
-  if (b == NULL || b->n_free < n) {
-    int64_t size = n > BLOCK_POINTS ? n : BLOCK_POINTS;
-    b = neap__host_alloc(sizeof *b + (size_t)size * sizeof(neap__point));
-    if (b == NULL) {
-      return NULL;
-    }
-    *b = (block){solver->memory, size, (neap__point *)(void *)(b + 1)};
-    solver->memory = b;
-  }
-  neap__point *points = b->free;
-  b->free += n;
-  b->n_free -= n;
-  solver->n_points += n;
-  return points;
-}
-
 int neap__solver_new(neap__solver *solver, const neap__chain *chain,
                      const neap__solver_options *options) {
   size_t n = (size_t)chain->n_stages;
@@ -61,11 +32,7 @@ int neap__solver_new(neap__solver *solver, const neap__chain *chain,
 }
 
 void neap__solver_free(neap__solver *solver) {
-  for (block *b = solver->memory; b != NULL;) {
-    block *next = b->next;
-    neap__host_free(b);
-    b = next;
-  }
+  neap__points_free(solver->memory);
   neap__host_free(solver->classes);
   neap__host_free(solver->suffixes);
   *solver = (neap__solver){0};
@@ -196,7 +163,7 @@ int neap__solver_split(const neap__solver *solver, neap__interval i, int number,
 static int add_leaf(const neap__solver *solver, neap__envelope *envelope, neap__interval i) {
   const neap__chain *chain = solver->chain;
   int code = NEAP_OK;
-  for (int way = 0; way < chain->parts[i.s].n_ways && code == NEAP_OK; way++) {
+  for (int way = 0; way < neap__leaf_ways(chain, i.s, i.first) && code == NEAP_OK; way++) {
     const neap__point points[] = {
         {neap__leaf_peak(chain, i.s, way, chain->parts[i.s].grad_in, i.first),
          neap__leaf_cost(chain, i.s, way, i.first)},
@@ -240,7 +207,8 @@ static int solve(neap__solver *solver, neap__envelope *envelope, neap__interval 
   neap__point *points;
 #pragma omp critical(neap_solver_memory)
   {
-    points = points_alloc(solver, n + 1);
+    points = neap__points_alloc(&solver->memory, n + 1);
+    solver->n_points += n;
     solver->n_thinned += n < envelope->n;
   }
   if (points == NULL) {

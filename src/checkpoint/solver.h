@@ -56,7 +56,9 @@ int neap__stages_alike(const neap__chain *chain, int i, int j);
 void neap__sweep_peaks(const neap__chain *chain, int s, int t, int64_t *peaks);
 int64_t neap__sweep_cost(const neap__chain *chain, int s, int t);
 /* A stage alone, forward keeping everything and then its backward. grad: bytes of the gradient of
- * x_{i+1}; first: this is the stage's first forward, and the gradient appears after it. */
+ * x_{i+1}; first: this is the stage's first forward, and the gradient appears after it. Way n_ways
+ * is to store all without the early stop that way 0 has, where the stage has one. */
+int neap__leaf_ways(const neap__chain *chain, int i, int first);
 int64_t neap__leaf_peak(const neap__chain *chain, int i, int way, int64_t grad, int first);
 int64_t neap__leaf_cost(const neap__chain *chain, int i, int way, int first);
 /* The same two actions with the rest of the interval between them: the peak inside them, what lies
@@ -157,5 +159,28 @@ void neap__emit_sweep(neap__writer *writer, int s, int t);
 int neap__leaf_way(const neap__chain *chain, int i, int first, int64_t m, int64_t cost);
 /* The actions of the whole chain's list at peak m. */
 int neap__solver_actions(const neap__solver *solver, int64_t m, neap__writer *writer);
+
+/* ---- solver_apart.c: short chains, boundaries dropped and made again ---- */
+
+typedef struct neap__apart {
+  const neap__chain *chain;
+  int64_t max_points;
+  neap__list *lists[3]; /* whole problems and their first halves, by (s, k, column) */
+  int64_t *sweep_peaks; /* [s * (L + 1) + u]: x_u made from x_s ... */
+  int64_t *after_peaks; /* ... and the same without the forward of s */
+  neap__point *shifted;
+  int64_t n_shifted;
+  void *memory;
+} neap__apart;
+
+int neap__apart_new(neap__apart *apart, const neap__chain *chain, int64_t max_points);
+int neap__apart_run(neap__apart *apart);
+void neap__apart_free(neap__apart *apart);
+neap__list neap__apart_list(const neap__apart *apart);
+int neap__apart_actions(neap__apart *apart, int64_t m, neap__writer *writer);
+
+/* Blocks of points that only grow; NULL: no memory. One thread at a time. */
+neap__point *neap__points_alloc(void **memory, int64_t n);
+void neap__points_free(void *memory);
 
 #endif

@@ -21,7 +21,8 @@ void neap__emit_backward(neap__writer *w, int i) {
 }
 
 void neap__emit_leaf(neap__writer *w, const neap__chain *chain, int i, int way, int first) {
-  neap__emit(w, NEAP_ACTION_FORWARD, i, NEAP_KEEP_EVERYTHING, way);
+  int mode = way < chain->parts[i].n_ways ? way : 0;
+  neap__emit(w, NEAP_ACTION_FORWARD, i, NEAP_KEEP_EVERYTHING, mode);
   if (way > 0 || first || !chain->parts[i].stops_early) {
     neap__emit(w, NEAP_ACTION_FREE_X, i + 1, 0, 0);
   }
@@ -37,7 +38,7 @@ void neap__emit_sweep(neap__writer *w, int s, int t) {
 
 int neap__leaf_way(const neap__chain *chain, int i, int first, int64_t m, int64_t cost) {
   int way = 0;
-  while (way + 1 < chain->parts[i].n_ways &&
+  while (way + 1 < neap__leaf_ways(chain, i, first) &&
          (neap__leaf_cost(chain, i, way, first) != cost ||
           neap__leaf_peak(chain, i, way, chain->parts[i].grad_in, first) > m)) {
     way++;

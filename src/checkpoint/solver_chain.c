@@ -276,10 +276,15 @@ static int64_t backward_peak(const neap__chain *chain, int i, int way, int64_t g
   return larger(entry + w->backward_peak, larger(entry, p->in_bytes + p->grad_out));
 }
 
+int neap__leaf_ways(const neap__chain *chain, int i, int first) {
+  return (int)(chain->parts[i].n_ways + (chain->parts[i].stops_early && !first));
+}
+
 int64_t neap__leaf_peak(const neap__chain *chain, int i, int way, int64_t grad, int first) {
   const neap__part *p = &chain->parts[i];
-  const neap__way *w = &chain->ways[i][way];
   int early = way == 0 && p->stops_early && !first;
+  way = way < p->n_ways ? way : 0;
+  const neap__way *w = &chain->ways[i][way];
   int64_t entry = p->in_bytes + (first ? 0 : grad);
   int64_t inside = entry + (early ? p->early_peak : w->forward_peak);
   int64_t after = p->in_bytes + grad + w->record_bytes + (early ? w->record_out : p->new_bytes);
@@ -287,8 +292,8 @@ int64_t neap__leaf_peak(const neap__chain *chain, int i, int way, int64_t grad, 
 }
 
 int64_t neap__leaf_cost(const neap__chain *chain, int i, int way, int first) {
-  const neap__way *w = &chain->ways[i][way];
   int early = way == 0 && chain->parts[i].stops_early && !first;
+  const neap__way *w = &chain->ways[i][way < chain->parts[i].n_ways ? way : 0];
   return (early ? chain->parts[i].early_cost : w->forward_cost) + w->backward_cost;
 }
 

@@ -261,6 +261,43 @@ int neap__envelope_add(neap__envelope *envelope, const neap__split *split) {
   return NEAP_OK;
 }
 
+/* ---- memory of points ---- */
+
+typedef struct block {
+  struct block *next;
+  int64_t n_free;
+  neap__point *free;
+} block;
+
+neap__point *neap__points_alloc(void **memory, int64_t n) {
+  block *b = *memory;
+  if (b == NULL || b->n_free < n) {
+    /* a short chain needs no more than the first, small one */
+    int64_t size = b == NULL ? 1 << 10 : 1 << 16;
+    size = n > size ? n : size;
+    b = neap__host_alloc(sizeof *b + (size_t)size * sizeof(neap__point));
+    if (b == NULL) {
+      return NULL;
+    }
+    *b = (block){*memory, size, (neap__point *)(void *)(b + 1)};
+    *memory = b;
+  }
+  neap__point *points = b->free;
+  b->free += n;
+  b->n_free -= n;
+  return points;
+}
+
+void neap__points_free(void *memory) {
+  for (block *b = memory; b != NULL;) {
+    block *next = b->next;
+    neap__host_free(b);
+    b = next;
+  }
+}
+
+/* ---- thinning ---- */
+
 /* keeps a point once the last one kept costs more than delta above it; counts, and writes when
  * asked to */
 static int64_t keep_spaced(neap__point *points, int64_t n, int64_t delta, int write) {
