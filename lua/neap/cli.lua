@@ -61,7 +61,7 @@ local function normalize(arguments, options)
 end
 
 --- Reads a command line. Raises "usage" with one sentence; --help prints and ends the process.
----@param about { name: string, description: string, epilog: string, config: string }
+---@param about { name: string, description: string, epilog: string, config: string? }
 ---@param options neap.cli.Option[]
 ---@param arguments string[]
 ---@return table<string, any>  by option, dashes as underscores; `config` where it was given
@@ -70,7 +70,9 @@ function M.parse(about, options, arguments)
   parser:usage_max_width(100)
   parser:help_description_margin(24)
   parser:help_max_width(100)
-  parser:argument("config", about.config):args("?"):argname("CONFIG")
+  if about.config then
+    parser:argument("config", about.config):args("?"):argname("CONFIG")
+  end
   for _, option in ipairs(options) do
     if option.value then
       local made = parser:option(option.name, option.help):argname(option.value)

@@ -1,7 +1,6 @@
 -- What a training step will take, before it runs: the model is built a second time on the null
 -- device, where bytes are counted and nothing is computed, and plans are simulated on its profile.
 local ffi_neap = require("neap.ffi")
-local buffers = require("neap.checkpoint.buffers")
 local bytes = require("neap.bytes")
 local device_module = require("neap.device")
 local executor_module = require("neap.checkpoint.executor")
@@ -41,11 +40,18 @@ function M.chunks(global_batch, chunk)
   return list
 end
 
-local function profile_chunk(self, model, device, n, context)
+-- n items of tokens, as the trainer makes them
+local function token_batch(context)
+  return function(n)
+    local options = { dtype = "i32", tag = C.NEAP_TAG_BATCH }
+    return { inputs = tensor.empty({ n, context }, options),
+      targets = tensor.empty({ n, context }, options) }
+  end
+end
+
+local function profile_chunk(self, model, device, n, make_batch)
   local before = C.neap_memory_live(device.id)
-  local options = { dtype = "i32", device = device, tag = C.NEAP_TAG_BATCH }
-  local batch = { inputs = tensor.empty({ n, context }, options),
-    targets = tensor.empty({ n, context }, options) }
+  local batch = make_batch(n)
   self.batch_bytes[n] = C.neap_memory_live(device.id) - before
   self.profiles[n] = profile_module.measure(model, batch, { cost = "flops",
     modes = #self.modes > 0 and self.modes or nil })
@@ -67,20 +73,20 @@ local function build_twin(self, device, o)
   norm:measure()
   optimizer:step(0)
   self.update_bytes = C.neap_memory_peak(device.id, C.NEAP_METER_ACTION) - self.fixed_bytes
+  local make_batch = o.batch or token_batch(o.context)
   for _, n in ipairs(o.chunks) do
-    if not self.profiles[n] then profile_chunk(self, model, device, n, o.context) end
+    if not self.profiles[n] then profile_chunk(self, model, device, n, make_batch) end
   end
-  for i = 0, executor.n - 1 do
-    if executor.buffers[i] then buffers.free(executor.buffers[i]) end
-  end
+  executor:free()
   optimizer:free()
   model:free()
 end
 
 --- Measures on null what a model takes. build() makes it, optimizer(model) its optimizer.
 ---@param o { build: fun(): neap.Chain, optimizer: fun(m: neap.Chain), chunks: integer[],
----  context: integer, modes: neap.Mode[]?, budget: number? }  budget: of the device, what
----  optimal:auto plans under
+---  context: integer?, batch: (fun(n: integer): table)?, modes: neap.Mode[]?, budget: number? }
+---  batch makes n items on the current device, tagged as such (nil: context tokens an item);
+---  budget: of the device, what optimal:auto plans under
 ---@return neap.Forecast
 function M.new(o)
   local self = setmetatable({ profiles = {}, frontiers = {}, batch_bytes = {}, chunks = o.chunks,

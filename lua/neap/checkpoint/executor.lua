@@ -55,7 +55,7 @@ end
 ---@param profile neap.Profile
 function Executor:use_profile(profile)
   argument.self(self, Executor, "executor:use_profile")
-  if self.profile == profile then return end
+  if profile ~= nil and self.profile == profile then return end
   local _, n = stages_module.read(profile)
   if n ~= self.n then
     fail.usage("the profile is of %d stages, the model has %d", n, self.n)
@@ -159,6 +159,15 @@ function Executor:predicted_check_bytes(plan)
     most = math.max(most, sum)
   end
   return most
+end
+
+--- Frees what the executor holds beside the model, two copies of each buffer; it cannot run after
+--- that.
+function Executor:free()
+  argument.self(self, Executor, "executor:free")
+  for i = 0, self.n - 1 do
+    if self.buffers[i] then buffers.free(self.buffers[i]) end
+  end
 end
 
 --- Loss (or logits) of a batch without recording anything and without recomputing: each stage in
