@@ -80,6 +80,23 @@ describe("ResNet", function()
     end
   end)
 
+  alone("keeps the size of what passes through many blocks", function()
+    for _, block in ipairs({ "pre", "basic" }) do
+      local model = nn.ResNet({ depth = 110, width = 4, classes = 4, block = block })
+      neap.scope(function()
+        local x, sizes = images(6, 8, 4).inputs, {}
+        for i = 1, #model.stages - 1 do
+          x = model.stages[i].module(x)
+          local sum = 0
+          for _, v in ipairs(x:table()) do sum = sum + v * v end
+          sizes[i] = math.sqrt(sum / x:numel())
+        end
+        assert(sizes[#sizes] < 4 * sizes[1] and sizes[#sizes] > sizes[1] / 4, sizes[#sizes])
+      end)
+      model:free()
+    end
+  end)
+
   alone("of 1,000 layers is profiled and planned on null", function()
     neap.with_device(null, function()
       local model = nn.ResNet({ depth = 1000, width = 16, classes = 10, channels = 3 })

@@ -1,6 +1,7 @@
 -- ResNet(options): a residual network on images as a chain (He et al. 2015, 2016): stem, block.0 ..
 -- block.B-1 in three groups of widths w, 2w, 4w whose images halve in side, and a head that ends in
--- the loss. depth = 2 blocks + 2 layers with weights.
+-- the loss. depth = 2 blocks + 2 layers with weights. What a block adds starts 1/sqrt(B) as large
+-- as it would, so that the sum of many keeps its size.
 local BatchNorm = require("neap.nn.batchnorm")
 local Conv2d = require("neap.nn.conv2d")
 local Linear = require("neap.nn.linear")
@@ -14,9 +15,9 @@ local module = require("neap.nn.module")
 local relu = require("neap.op.relu")
 
 -- a start that keeps the size of what passes through (He et al. 2015); a norm follows, so no bias
-local function conv(n_in, n_out, kernel, stride)
+local function conv(n_in, n_out, kernel, stride, share)
   return Conv2d(n_in, n_out, kernel, { stride = stride, padding = (kernel - 1) / 2, bias = false,
-    std = math.sqrt(2 / (n_in * kernel * kernel)) })
+    std = (share or 1) * math.sqrt(2 / (n_in * kernel * kernel)) })
 end
 
 local Stem = module.class("Stem")
@@ -34,9 +35,9 @@ end
 -- norm, relu, convolution, twice; nothing on the way of x itself
 local PreBlock = module.class("PreBlock")
 
-function PreBlock:init(n_in, n_out, stride)
+function PreBlock:init(n_in, n_out, stride, share)
   self.norm1, self.conv1 = BatchNorm(n_in), conv(n_in, n_out, 3, stride)
-  self.norm2, self.conv2 = BatchNorm(n_out), conv(n_out, n_out, 3, 1)
+  self.norm2, self.conv2 = BatchNorm(n_out), conv(n_out, n_out, 3, 1, share)
   if n_in ~= n_out or stride > 1 then self.shortcut = conv(n_in, n_out, 1, stride) end
 end
 
@@ -50,9 +51,10 @@ end
 -- convolution, norm, relu, convolution, norm, and relu of the sum
 local BasicBlock = module.class("BasicBlock")
 
-function BasicBlock:init(n_in, n_out, stride)
+function BasicBlock:init(n_in, n_out, stride, share)
   self.conv1, self.norm1 = conv(n_in, n_out, 3, stride), BatchNorm(n_out)
   self.conv2, self.norm2 = conv(n_out, n_out, 3, 1), BatchNorm(n_out)
+  self.norm2.gain:fill(share)
   if n_in ~= n_out or stride > 1 then
     self.shortcut, self.shortcut_norm = conv(n_in, n_out, 1, stride), BatchNorm(n_out)
   end
@@ -106,7 +108,8 @@ local function ResNet(o)
   for i = 0, n_blocks - 1 do
     local group = math.floor(3 * i / n_blocks)
     local n_out = o.width * 2 ^ group
-    stages[#stages + 1] = { "block." .. i, BLOCKS[block](width, n_out, n_out > width and 2 or 1) }
+    stages[#stages + 1] = { "block." .. i,
+      BLOCKS[block](width, n_out, n_out > width and 2 or 1, 1 / math.sqrt(n_blocks)) }
     width = n_out
   end
   stages[#stages + 1] = { "head", Head(width, o.classes, is_basic) }
