@@ -337,6 +337,11 @@ NEAP_API int neap_tape_node_wants(int tape, int node,
                                   int input); /* 1 when its gradient is needed */
 NEAP_API int neap_tape_node_give(int tape, int node, int input, double grad); /* takes the handle */
 NEAP_API int neap_tape_node_done(int tape, int node); /* its gradients are all given */
+/* Takes the gradient that has reached an input so far: a handle, 0 when there is none or it is a
+ * leaf's. input_start gives one to an input of another tape, which adds to it (takes the handle);
+ * so sums of gradients are made in the same order wherever an op ran. */
+NEAP_API double neap_tape_node_take(int tape, int node, int input);
+NEAP_API int neap_tape_input_start(int tape, int input, double grad);
 /* MODIFIED when the storage of input k was written in place since it came in; id: a tensor of it.
  */
 NEAP_API int neap_tape_input_intact(int tape, int input, double id);

@@ -81,6 +81,7 @@ typedef struct neap__storage {
   uint32_t version;
   int16_t device, tag; /* device: index into neap__devices */
   int32_t is_phantom;  /* a shape without memory: its recomputation was not needed */
+  int32_t is_buffer;   /* what a recomputation must not write twice */
   int32_t write_place; /* where it was written in place last, and by what */
   const char *writer;
   uint64_t op; /* number of the traced op that made it, 0: none */

@@ -334,6 +334,45 @@ int neap_tape_node_give(int id, int node, int input, double grad) {
   return code < 0 ? code : deliver(tape, value->edge, slot);
 }
 
+/* what has reached an input of the node so far, so that more can be added elsewhere in its place */
+double neap_tape_node_take(int id, int node, int input) {
+  neap__tape *tape;
+  neap__node *n = lua_node(id, node, &tape);
+  if (n == NULL || input < 0 || input >= n->n_inputs) {
+    return n == NULL ? NEAP_ERR_INVALID
+                     : neap__error(NEAP_ERR_INVALID, "the node has %d inputs, asked for number %d",
+                                   n->n_inputs, input + 1);
+  }
+  const neap__value *value = &tape->values[n->first + input];
+  neap__start *start = value->edge < -1 ? &tape->starts[-2 - value->edge] : NULL;
+  if (value->edge == -1 || (start != NULL && start->leaf != 0)) {
+    return 0;
+  }
+  neap__storage **grad = start != NULL ? &start->grad : &tape->values[value->edge].grad;
+  int64_t offset = start != NULL ? start->grad_offset : tape->values[value->edge].grad_offset;
+  double taken = *grad == NULL ? 0 : handle_of(*grad, &value->view, offset);
+  if (taken > 0) {
+    neap__storage_unref(*grad);
+    *grad = NULL;
+  }
+  return taken;
+}
+
+int neap_tape_input_start(int id, int input, double grad) {
+  neap__tape *tape = neap__tape_get(id);
+  neap__slot *slot = tape == NULL ? NULL : neap__slot_get(grad);
+  if (slot == NULL) {
+    return tape == NULL ? NEAP_ERR_GRAPH : NEAP_ERR_STALE;
+  }
+  if (input < 0 || input >= tape->n_inputs) {
+    return neap__error(NEAP_ERR_INVALID, "input_start: the tape has %d inputs, asked for number %d",
+                       tape->n_inputs, input + 1);
+  }
+  neap__start *start = &tape->starts[tape->inputs[input]];
+  int code = check_grad(slot, &start->view, start->device);
+  return code < 0 ? code : give(&start->grad, &start->grad_offset, slot);
+}
+
 int neap_tape_node_done(int id, int node) {
   neap__tape *tape;
   neap__node *n = lua_node(id, node, &tape);

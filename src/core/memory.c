@@ -102,6 +102,7 @@ static void storage_fill(neap__storage *storage, int device_slot, int tag) {
   storage->device = (int16_t)device_slot;
   storage->tag = (int16_t)tag;
   storage->is_phantom = storage->write_place = 0;
+  storage->is_buffer = tag == NEAP_TAG_BUFFERS;
   storage->writer = NULL;
   storage->op = 0;
 }

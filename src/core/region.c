@@ -124,6 +124,10 @@ double neap_tape_region_input(int id, int node, int input) {
                              n->n_inputs, input + 1);
   }
   const neap__value *value = &tape->values[n->first + input];
+  if (value->saved == NULL) {
+    return neap__error(NEAP_ERR_GRAPH, "the tape of a trace holds nothing, there is no input %d",
+                       input + 1);
+  }
   neap__slot *slot = neap__slot_new(value->saved, &value->view);
   if (slot == NULL) {
     return NEAP_ERR_MEMORY;

@@ -6,9 +6,6 @@
  * At the end one walk backwards marks the entries that a recomputation has to compute: those whose
  * output something saves, an op that has to be computed reads, or the host looked at. Everything
  * else, the last matmul of a transformer block first of all, gets a shape and no memory.
- *
- * Following. Recorded ops must come in the same order with the same shapes, or the check fails.
- * Ops without gradient may be left out or added (a closure may ask whether it is recomputing).
  */
 #include <string.h>
 
@@ -19,7 +16,7 @@ neap__trace *neap__trace_open, *neap__trace_followed;
 
 static uint64_t op_number;
 
-static void active_set(void) {
+void neap__trace_active_set(void) {
   neap__traces_active = neap__trace_open != NULL || neap__trace_followed != NULL;
 }
 
@@ -33,11 +30,12 @@ void neap__trace_forget(neap__trace *t) {
   for (neap__trace **at = &neap__trace_followed; *at != NULL; at = &(*at)->outer_followed) {
     if (*at == t) {
       *at = t->outer_followed;
+      t->is_followed = 0;
       neap__trace_swap(t);
       break;
     }
   }
-  active_set();
+  neap__trace_active_set();
 }
 
 /* entry of t that made the storage, -1: none */
@@ -87,127 +85,6 @@ int neap__trace_argument(const neap__tape *tape, const neap__slot *slot) {
   return 0;
 }
 
-/* ---- following ---- */
-
-static int same_shape(const neap_view *a, const neap_view *b) {
-  return a->n_dims == b->n_dims && memcmp(a->dims, b->dims, sizeof a->dims) == 0;
-}
-
-static int differs(const neap__trace *t, int at, int op, const neap__rule *rule) {
-  char a[96], b[96];
-  const char *made = neap__dims_text(&rule->out[0], a);
-  if (at == t->n_entries) {
-    return neap__error(NEAP_ERR_RECOMPUTE,
-                       "it differs from the first forward: one op more, %s, which makes %s",
-                       neap__ops[op].name, made);
-  }
-  const neap__entry *e = &t->entries[at];
-  const char *before = neap__dims_text(&e->out, b);
-  if (e->op == op) {
-    return neap__error(NEAP_ERR_SHAPE,
-                       "it differs from the first forward: the output of %s (op %d) is %s, it was "
-                       "%s",
-                       neap__ops[op].name, at + 1, made, before);
-  }
-  return neap__error(NEAP_ERR_RECOMPUTE,
-                     "it differs from the first forward: op %d is %s and makes %s, it was %s and "
-                     "made %s",
-                     at + 1, neap__ops[op].name, made, neap__ops[e->op].name, before);
-}
-
-/* what was there before the region has to be as it was */
-static int check_inputs(const neap__trace *t, int at, const neap__rule *rule,
-                        neap__slot *const *in) {
-  const neap__entry *e = &t->entries[at];
-  for (int i = 0; i < rule->n_inputs && i < e->n_inputs; i++) {
-    const neap__ref *ref = &t->refs[e->first_ref + i];
-    const neap__storage *now = in[i]->storage;
-    if (ref->made_by < 0 && ref->storage == now->id && ref->version != now->version &&
-        now->tag != NEAP_TAG_BUFFERS) {
-      char by[160];
-      return neap__error(NEAP_ERR_MODIFIED,
-                         "input %d of %s (op %d) was written in place after the first forward%s", i,
-                         neap__ops[e->op].name, at + 1, neap__written_text(now, by));
-    }
-  }
-  return NEAP_OK;
-}
-
-static int is_entry(const neap__trace *t, int at, int op, const neap__rule *rule) {
-  return t->entries[at].op == op && same_shape(&t->entries[at].out, &rule->out[0]);
-}
-
-/* the entry of a recorded op: the next recorded one, which must be the same op */
-static int match_recorded(neap__trace *t, int op, const neap__rule *rule, neap__slot *const *in) {
-  int at = t->next;
-  while (at < t->n_entries && !t->entries[at].recorded) {
-    at++;
-  }
-  if (at == t->n_entries || !is_entry(t, at, op, rule)) {
-    if (t->check != NEAP_CHECK_NONE) {
-      return differs(t, at, op, rule);
-    }
-    t->lost = 1;
-    return -1;
-  }
-  int code = check_inputs(t, at, rule, in);
-  return code < 0 ? code : at;
-}
-
-/* one of the next unrecorded entries, or none */
-static int match_unrecorded(const neap__trace *t, int op, const neap__rule *rule) {
-  for (int at = t->next; at < t->n_entries && !t->entries[at].recorded; at++) {
-    if (is_entry(t, at, op, rule)) {
-      return at;
-    }
-  }
-  return -1;
-}
-
-static void take_held(neap__trace *t, int at, neap__traced *traced) {
-  for (int i = 0; i < t->n_held; i++) {
-    if (t->held[i].entry == at) {
-      traced->take[t->held[i].output] = t->held[i].storage;
-    }
-  }
-}
-
-static int any_phantom(const neap__rule *rule, neap__slot *const *in) {
-  for (int i = 0; i < rule->n_inputs; i++) {
-    if (in[i]->storage->is_phantom) {
-      return 1;
-    }
-  }
-  return 0;
-}
-
-static int follow(neap__traced *traced, int op, const neap__rule *rule, neap__slot *const *in,
-                  int records) {
-  neap__trace *t = neap__trace_followed;
-  int recorded = records && neap__selected->id == t->tape;
-  int at = -1;
-  if (!t->lost) {
-    at = recorded ? match_recorded(t, op, rule, in) : match_unrecorded(t, op, rule);
-  }
-  if (at < -1) {
-    return at;
-  }
-  traced->position = at;
-  if (!t->early || rule->is_view) {
-    return NEAP_OK;
-  }
-  if (at < 0) { /* nobody asked for it in the first forward */
-    traced->skips = !recorded && any_phantom(rule, in);
-    return NEAP_OK;
-  }
-  const neap__entry *e = &t->entries[at];
-  if (e->keeps) {
-    take_held(t, at, traced);
-  }
-  traced->skips = !e->computes && !e->keeps;
-  return NEAP_OK;
-}
-
 /* ---- around an op ---- */
 
 static int reserve(neap__trace *t, const neap__rule *rule) {
@@ -232,7 +109,7 @@ int neap__trace_before(neap__traced *traced, int op, const neap__rule *rule, nea
                        int records) {
   *traced = (neap__traced){.position = -1};
   if (neap__trace_followed != NULL) {
-    int code = follow(traced, op, rule, in, records);
+    int code = neap__trace_op(traced, op, rule, in, records);
     if (code < 0) {
       return code;
     }
@@ -254,7 +131,7 @@ int neap__trace_before(neap__traced *traced, int op, const neap__rule *rule, nea
 static void hold(neap__trace *t, int output, neap__storage *storage) {
   if (storage != NULL && !storage->is_phantom) {
     storage->refs++;
-    t->held[t->n_held++] = (neap__held){t->n_entries, output, storage};
+    t->held[t->n_held++] = (neap__held){t->n_entries, output, storage->version, storage};
     t->entries[t->n_entries].keeps = 1;
   }
 }
@@ -275,12 +152,23 @@ static void append(neap__trace *t, int op, const neap__rule *rule, neap__slot *c
     const neap__storage *storage = in[i]->storage;
     t->refs[t->n_refs++] = (neap__ref){made_by(t, storage), storage->version, storage->id};
   }
-  if (!rule->is_view && keeps(t, op)) {
+  /* others cannot be told apart when some are left out: only what is recorded is taken over */
+  if (e->recorded && !rule->is_view && keeps(t, op)) {
     for (int k = 0; k < rule->n_outputs; k++) {
       hold(t, k, k < rule->n_visible ? out[k]->storage : aux[k]);
     }
   }
   t->n_entries++;
+}
+
+/* whether what an entry keeps was written in place since; then it is made again */
+static int was_written(const neap__trace *t, int at) {
+  for (int i = 0; i < t->n_held; i++) {
+    if (t->held[i].entry == at && t->held[i].version != t->held[i].storage->version) {
+      return 1;
+    }
+  }
+  return 0;
 }
 
 static void give_away(neap__trace *t, int at) {
@@ -325,16 +213,16 @@ static void analyse(neap__trace *t) {
     neap__entry *e = &t->entries[i];
     const neap__ref *refs = &t->refs[e->first_ref];
     e->needed |= e->recorded && e->save_out != 0;
+    if (e->keeps && (!e->needed || was_written(t, i))) {
+      give_away(t, i);
+      e->keeps = 0;
+    }
     e->computes = e->needed && !e->keeps;
     for (int k = 0; k < e->n_inputs; k++) {
       int saved = e->recorded && (e->save_in >> k & 1);
       if (refs[k].made_by >= 0 && (saved || e->computes)) {
         t->entries[refs[k].made_by].needed = 1;
       }
-    }
-    if (e->keeps && !e->needed) {
-      give_away(t, i);
-      e->keeps = 0;
     }
   }
 }
@@ -344,7 +232,7 @@ int neap_trace_begin(int id) {
   if (t == NULL) {
     return NEAP_ERR_STATE;
   }
-  int tape = t->state == NEAP__TRACE_IDLE || t->state == NEAP__TRACE_READY
+  int tape = t->state != NEAP__TRACE_RECORDING && !t->is_followed
                  ? neap_tape_new()
                  : neap__error(NEAP_ERR_STATE, "trace: it is in use already");
   if (tape < 0) {
@@ -357,7 +245,7 @@ int neap_trace_begin(int id) {
   t->state = NEAP__TRACE_RECORDING;
   t->outer = neap__trace_open;
   neap__trace_open = t;
-  active_set();
+  neap__trace_active_set();
   return tape;
 }
 
@@ -388,40 +276,4 @@ int neap_trace_end(int id) {
   t->state = NEAP__TRACE_READY;
   analyse(t);
   return code;
-}
-
-int neap_trace_follow(int id, int tape, int early) {
-  neap__trace *t = neap__trace_get(id);
-  if (t == NULL || t->state != NEAP__TRACE_READY || t->tape != 0) {
-    return neap__error(NEAP_ERR_STATE, "trace: there is nothing to follow");
-  }
-  t->tape = tape;
-  t->early = early != 0;
-  t->next = t->next_copy = t->lost = 0;
-  t->outer_followed = neap__trace_followed;
-  neap__trace_followed = t;
-  neap__trace_swap(t);
-  active_set();
-  return NEAP_OK;
-}
-
-int neap_trace_unfollow(int id, int complete) {
-  neap__trace *t = neap__trace_get(id);
-  if (t == NULL) {
-    return NEAP_ERR_STATE;
-  }
-  neap__trace_forget(t);
-  neap__trace_copies_cut(t, 0);
-  t->tape = 0;
-  for (int at = t->next; complete && !t->lost && at < t->n_entries; at++) {
-    if (t->entries[at].recorded && t->check != NEAP_CHECK_NONE) {
-      char text[96];
-      return neap__error(NEAP_ERR_RECOMPUTE,
-                         "it differs from the first forward: it ended before op %d, %s, which made "
-                         "%s",
-                         at + 1, neap__ops[t->entries[at].op].name,
-                         neap__dims_text(&t->entries[at].out, text));
-    }
-  }
-  return NEAP_OK;
 }

@@ -1,6 +1,4 @@
-/* What traces hold: their pool, snapshots of buffers, and copies for the value check. */
-#include <math.h>
-#include <stdio.h>
+/* The pool of traces, what they hold, and snapshots of buffers. */
 #include <string.h>
 
 #include "core/traces.h"
@@ -210,7 +208,8 @@ double neap_trace_check_bytes(int id) {
 
 /* ---- buffers ---- */
 
-static int copy_of(const neap__storage *from, const neap_view *view, int tag, neap__storage **out) {
+int neap__trace_copy(const neap__storage *from, const neap_view *view, int tag,
+                     neap__storage **out) {
   int code = neap__storage_new(from->device, neap__view_bytes(view), tag, out);
   neap__device *d = &neap__devices[from->device];
   if (code >= 0 && view->n_elements > 0 && d->backend->computes) {
@@ -223,7 +222,7 @@ static int copy_of(const neap__storage *from, const neap_view *view, int tag, ne
 }
 
 int neap__trace_write(neap__slot *slot) {
-  if (slot->storage->tag != NEAP_TAG_BUFFERS) {
+  if (!slot->storage->is_buffer) {
     return NEAP_OK;
   }
   double id = neap__slot_id(slot);
@@ -236,14 +235,15 @@ int neap__trace_write(neap__slot *slot) {
       int code = neap__host_grow((void **)&t->snapshots, &t->cap_snapshots, t->n_snapshots + 1,
                                  sizeof *t->snapshots);
       neap__snapshot *s = &t->snapshots[t->n_snapshots];
-      code =
-          code < 0 ? code : copy_of(slot->storage, &slot->view, NEAP_TAG_ACTIVATIONS, &s->storage);
+      code = code < 0
+                 ? code
+                 : neap__trace_copy(slot->storage, &slot->view, NEAP_TAG_ACTIVATIONS, &s->storage);
       if (code < 0) {
         return code;
       }
       s->id = id;
       s->data = s->storage->data;
-      /* written like a buffer, counted like what a region keeps */
+      s->storage->is_buffer = 1; /* counted like what a region keeps, written like a buffer */
       t->n_snapshots++;
     }
   }
@@ -284,128 +284,5 @@ int neap_tensor_swap(double a, double b) {
   x->view.data = y->view.data;
   y->storage = storage;
   y->view.data = data;
-  return NEAP_OK;
-}
-
-/* ---- the value check ---- */
-
-void neap__trace_copies_cut(neap__trace *t, int entry) {
-  while (t->n_copies > 0 && t->copies[t->n_copies - 1].entry >= entry) {
-    neap__storage_unref(t->copies[--t->n_copies].storage);
-  }
-}
-
-static int is_copied(const neap__trace *t, const neap__storage *storage) {
-  for (int i = 0; i < t->n_copies; i++) {
-    if (t->copies[i].of == storage->id && t->copies[i].version == storage->version) {
-      return 1;
-    }
-  }
-  return 0;
-}
-
-static int copy_value(neap__trace *t, int value, const neap__storage *storage,
-                      const neap_view *view) {
-  if (storage == NULL || storage->is_phantom || is_copied(t, storage)) {
-    return NEAP_OK;
-  }
-  neap__copy *c = &t->copies[t->n_copies];
-  int code = copy_of(storage, view, NEAP_TAG_CHECK, &c->storage);
-  if (code >= 0) {
-    c->entry = t->n_entries;
-    c->value = value;
-    c->of = storage->id;
-    c->version = storage->version;
-    t->n_copies++;
-  }
-  return code;
-}
-
-static const char *value_name(const neap__rule *rule, int value, char text[48]) {
-  int is_output = value >= rule->n_inputs;
-  snprintf(text, 48, "%s %d", is_output ? "output" : "input",
-           1 + (is_output ? value - rule->n_inputs : value));
-  return text;
-}
-
-/* compares piece by piece; the first difference in bits is enough to fail, the largest is told */
-static int compare(const neap__copy *c, const neap__storage *storage, const neap_view *view,
-                   const neap__rule *rule) {
-  enum { PIECE = 4096 };
-  uint32_t a[PIECE], b[PIECE];
-  neap__device *d = &neap__devices[storage->device];
-  size_t bytes = neap__view_bytes(view);
-  double largest = -1;
-  int64_t where = -1;
-  for (size_t at = 0; at < bytes && d->backend->computes; at += sizeof a) {
-    size_t n = bytes - at < sizeof a ? bytes - at : sizeof a;
-    int code = d->backend->read(d->context, a, (char *)view->data + at, n);
-    code = code < 0 ? code : d->backend->read(d->context, b, (char *)c->storage->data + at, n);
-    if (code < 0) {
-      return code;
-    }
-    for (size_t i = 0; i < n / 4 && memcmp(a, b, n) != 0; i++) {
-      if (a[i] != b[i]) {
-        float x, y;
-        memcpy(&x, &a[i], 4);
-        memcpy(&y, &b[i], 4);
-        double apart = view->dtype == NEAP_F32
-                           ? fabs((double)x - (double)y)
-                           : fabs((double)(int32_t)a[i] - (double)(int32_t)b[i]);
-        apart = isnan(apart) ? HUGE_VAL : apart;
-        if (apart > largest) {
-          largest = apart;
-          where = (int64_t)(at / 4 + i);
-        }
-      }
-    }
-  }
-  if (where < 0) {
-    return NEAP_OK;
-  }
-  char name[48], dims[96];
-  return neap__error(NEAP_ERR_RECOMPUTE,
-                     "its values differ from the first forward: %s of %s (op %d), %s, largest "
-                     "difference %g at element %lld",
-                     value_name(rule, c->value, name), rule->name, c->entry + 1,
-                     neap__dims_text(view, dims), largest, (long long)where + 1);
-}
-
-int neap__trace_values(const neap__traced *traced, const neap__rule *rule, neap__slot *const *in,
-                       neap__slot *const *out, neap__storage *const *aux, int records) {
-  neap__trace *f = neap__trace_followed;
-  while (f != NULL && f->check == NEAP_CHECK_VALUE && traced->position >= 0 &&
-         f->next_copy < f->n_copies && f->copies[f->next_copy].entry <= traced->position) {
-    const neap__copy *c = &f->copies[f->next_copy++];
-    int k = c->value - rule->n_inputs;
-    if (c->entry == traced->position && !traced->skips) {
-      int code =
-          k < 0 ? compare(c, in[c->value]->storage, &in[c->value]->view, rule)
-                : compare(c, k < rule->n_visible ? out[k]->storage : aux[k], &rule->out[k], rule);
-      if (code < 0) {
-        return code;
-      }
-    }
-  }
-  for (neap__trace *t = neap__trace_open; t != NULL && records; t = t->outer) {
-    if (t->check != NEAP_CHECK_VALUE || t->tape != neap__selected->id) {
-      continue;
-    }
-    int code = NEAP_OK;
-    for (int i = 0; i < rule->n_inputs && code >= 0; i++) {
-      if ((rule->save_in >> i & 1) && in[i]->storage->op >= t->first_op) {
-        code = copy_value(t, i, in[i]->storage, &in[i]->view);
-      }
-    }
-    for (int k = 0; k < rule->n_outputs && code >= 0; k++) {
-      if (rule->save_out >> k & 1) {
-        code = copy_value(t, rule->n_inputs + k, k < rule->n_visible ? out[k]->storage : aux[k],
-                          &rule->out[k]);
-      }
-    }
-    if (code < 0) {
-      return code;
-    }
-  }
   return NEAP_OK;
 }

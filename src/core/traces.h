@@ -1,4 +1,4 @@
-/* What a trace is made of; for trace.c and trace_data.c alone. */
+/* What a trace is made of; for trace*.c alone. */
 #ifndef NEAP_TRACES_H
 #define NEAP_TRACES_H
 
@@ -23,6 +23,7 @@ typedef struct neap__ref {
 /* An output that the recomputation takes over instead of computing it. */
 typedef struct neap__held {
   int32_t entry, output;
+  uint32_t version;
   neap__storage *storage;
 } neap__held;
 
@@ -31,6 +32,7 @@ typedef struct neap__copy {
   int32_t entry, value; /* value: inputs first, then outputs */
   uint32_t version;
   uint64_t of;
+  neap_view view; /* of what was copied; its data is the place in the original */
   neap__storage *storage;
 } neap__copy;
 
@@ -53,7 +55,7 @@ struct neap__trace {
   int32_t id, is_open, state, check, snapshots_buffers;
   uint32_t generation;
   int32_t tape; /* weak while recording, the recomputation's while followed */
-  int32_t early, lost, next, next_copy;
+  int32_t is_followed, early, lost, next, next_copy;
   uint64_t first_op;
   neap__entry *entries;
   neap__ref *refs;
@@ -71,11 +73,19 @@ struct neap__trace {
 extern neap__trace *neap__trace_open, *neap__trace_followed;
 
 neap__trace *neap__trace_get(int id); /* NULL with the error set */
+/* neap__traces_active is right again. */
+void neap__trace_active_set(void);
+/* What the followed trace says about an op that is about to run. */
+int neap__trace_op(neap__traced *traced, int op, const neap__rule *rule, neap__slot *const *in,
+                   int records);
+/* A counted copy of what the view shows. */
+int neap__trace_copy(const neap__storage *from, const neap_view *view, int tag,
+                     neap__storage **out);
 /* Not open and not followed any more. */
 void neap__trace_forget(neap__trace *t);
 /* Gives back all that it holds; what to keep and the arguments stay. */
 void neap__trace_clear(neap__trace *t);
-/* Drops the copies made for this entry and later ones. */
+/* Drops the copies made for this entry and later ones (trace_check.c). */
 void neap__trace_copies_cut(neap__trace *t, int entry);
 /* Buffers get what they held in the first forward, or, called again, what they hold now. */
 void neap__trace_swap(neap__trace *t);
