@@ -129,9 +129,10 @@ end
 ---@return integer tape  0 where nothing was recorded
 function M.forward(stage, index, inputs, n_inputs, ctx, how, outputs, trace)
   check(C.neap_rng_stage(index))
+  local here = stage.place or place_of(stage)
   local tape = start(how, trace)
   local before = check(C.neap_tape_select(tape))
-  local place = C.neap_place_select(stage.place or place_of(stage))
+  local place = C.neap_place_select(here)
   local depth = scope.begin()
   local ok, n = pcall(run, stage, tape, index > 0 and 1 or 0, inputs, n_inputs, ctx, outputs, how,
     trace)
@@ -163,7 +164,7 @@ end
 --- Runs the backward of a recorded stage. Takes the gradients of its outputs (false: none flows
 --- there) and fills those of its inputs; frees the tape, also after an error.
 function M.backward(stage, tape, gradients, n_outputs, input_gradients, n_inputs)
-  local place = C.neap_place_select(stage.place or place_of(stage))
+  local place = C.neap_place_select(stage.place or 0) -- set by its forward
   local ok, err = pcall(walk, tape, gradients, n_outputs, input_gradients, n_inputs)
   C.neap_tape_free(tape)
   C.neap_place_select(place)
