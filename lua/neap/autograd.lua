@@ -28,8 +28,8 @@ local function serve(tape, node)
     saved[k] = tensor.wrap(C.neap_tape_node_saved(tape, node, k - 1))
   end
   for k = 1, op.n_outputs do
-    local id = check(C.neap_tape_node_grad(tape, node, k - 1))
-    grads[k] = id > 0 and tensor.wrap(id) or false
+    local grad = check(C.neap_tape_node_grad(tape, node, k - 1))
+    grads[k] = grad > 0 and tensor.wrap(grad) or false
   end
   local before = check(C.neap_tape_select(0))
   local results = { pcall(op.backward, saved, unpack(grads, 1, op.n_outputs)) }
