@@ -70,17 +70,24 @@ end
 
 -- ---- the first forward ----
 
--- numbers the tensors among the arguments, each once
+-- Numbers the tensors among the arguments, each once. A leaf is not an input of the region (its
+-- number is negative): the recomputation uses the leaf itself, so that its gradient is summed up in
+-- the order in which it would be without the region.
 local function collect_arguments(args, n, trace)
-  local number, list = {}, {}
+  local number, list, leaves = {}, {}, {}
   values.each(args, n, function(t)
     if number[t.id] then return end
     check(C.neap_trace_argument(trace, t.id))
     if #list == MOST then fail.usage("checkpoint: at most %d tensors are arguments", MOST) end
-    list[#list + 1] = t
-    number[t.id] = #list
+    if C.neap_tensor_tape(t.id) == 0 and C.neap_tensor_needs_grad(t.id) == 1 then
+      leaves[#leaves + 1] = t
+      number[t.id] = -#leaves
+    else
+      list[#list + 1] = t
+      number[t.id] = #list
+    end
   end)
-  return number, list
+  return number, list, leaves
 end
 
 -- which tensors of the results fn made with a history: their places in the order of values.each
@@ -101,11 +108,11 @@ end
 
 local function new_trace(options)
   local kind = stage_traces.check_kind(options.check, "checkpoint")
+  if options.keep == nil then return check(C.neap_trace_new(kind, 1)) end
+  argument.text(options.keep, "checkpoint: keep")
+  local mode = mode_module.read(options.keep, "checkpoint: keep")
   local trace = check(C.neap_trace_new(kind, 1))
-  if options.keep ~= nil then
-    local mode = mode_module.read(options.keep, "checkpoint: keep")
-    for _, op in ipairs(mode.ops or {}) do check(C.neap_trace_keep(trace, op)) end
-  end
+  for _, op in ipairs(mode.ops) do check(C.neap_trace_keep(trace, op)) end
   return trace
 end
 
@@ -129,9 +136,9 @@ local function record(self, tape, trace, list, places, n_out)
 end
 
 local function first(self, tape, trace, args, n_args)
-  local number, list = collect_arguments(args, n_args, trace)
+  local number, list, leaves = collect_arguments(args, n_args, trace)
   local marks = {}
-  self.marks = marks
+  self.marks, self.leaves = marks, leaves
   self.args = values.map(args, n_args, function(t)
     local mark = {}
     marks[mark] = number[t.id]
@@ -139,7 +146,7 @@ local function first(self, tape, trace, args, n_args)
   end)
   local weak = check(C.neap_trace_begin(trace))
   check(C.neap_tape_select(weak))
-  local n, results = pack(scope.run(self.fn, unpack(args, 1, n_args)))
+  local n, results = pack(self.fn(unpack(args, 1, n_args)))
   local places, n_out = collect_results(results, n, weak)
   check(C.neap_tape_select(tape))
   check(C.neap_trace_end(trace))
@@ -154,9 +161,10 @@ local function run(options, fn, n_args, args)
   local self = { fn = fn, n_args = n_args, rng = rng_t(), name = name_of(fn, options),
     preserve_rng = options.preserve_rng }
   check(C.neap_rng_get(self.rng))
+  self.place = check(C.neap_place_find("region '" .. self.name .. "'"))
   local trace = new_trace(options)
-  local place = C.neap_place_select(check(C.neap_place_find("region '" .. self.name .. "'")))
-  local ok, n, results = pcall(first, self, tape, trace, args, n_args)
+  local place = C.neap_place_select(self.place)
+  local ok, n, results = pcall(scope.run, first, self, tape, trace, args, n_args)
   C.neap_place_select(place)
   if not self.trace then C.neap_trace_free(trace) end
   if ok then return unpack(results, 1, n) end

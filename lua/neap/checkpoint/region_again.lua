@@ -12,13 +12,15 @@ local M = {}
 ---@field fn function
 ---@field args table            the arguments, a mark in place of every tensor
 ---@field n_args integer
----@field marks table<table, integer>  mark -> number of the input
+---@field marks table<table, integer>  mark -> number of the input, of a leaf negative
+---@field leaves neap.Tensor[]
 ---@field n_inputs integer
 ---@field places table<integer, integer>  which tensors of the results carry gradients
 ---@field n_out integer
 ---@field rng ffi.cdata*        where random numbers were
 ---@field trace integer
 ---@field name string
+---@field place integer         its name's number
 
 ---@type table<integer, neap.Region>  by trace: how to run it again
 M.regions = {}
@@ -37,6 +39,7 @@ local pack = M.pack
 local function again(self, made, tape, node)
   local handles = {}
   local function input(k)
+    if k < 0 then return self.leaves[-k] end
     if not handles[k] then
       local id = check(C.neap_tape_region_input(tape, node, k - 1))
       local wants = check(C.neap_tape_node_wants(tape, node, k - 1))
@@ -56,14 +59,14 @@ local function again(self, made, tape, node)
   local at, found = 0, 0
   values.each(results, n, function(t)
     at = at + 1
-    if self.places[at] then
+    if self.places[at] and C.neap_tensor_tape(t.id) == made then
       check(C.neap_tape_output(made, t.id))
       found = found + 1
     end
   end)
   if found ~= self.n_out then
     fail.raise("recomputation failed", string.format("recomputation failed: it returned %d of its "
-      .. "%d tensors", found, self.n_out))
+      .. "%d tensors that need a gradient", found, self.n_out))
   end
 end
 
@@ -76,7 +79,7 @@ local function recompute(self, made, tape, node)
   local now = rng_t(rng_now)
   local before, tag = C.neap_tape_selected(), C.neap_tag_select(RECOMPUTE)
   local recomputing = C.neap_recomputing_set(1)
-  local place = C.neap_place_select(check(C.neap_place_find("region '" .. self.name .. "'")))
+  local place = C.neap_place_select(self.place)
   local ok, err = pcall(scope.run, again, self, made, tape, node)
   if not ok then C.neap_trace_unfollow(self.trace, 0) end
   C.neap_place_select(place)
@@ -93,6 +96,10 @@ local function walk(self, made, tape, node)
   for k = 0, self.n_out - 1 do
     local grad = check(C.neap_tape_node_grad(tape, node, k))
     if grad > 0 then check(C.neap_tape_seed(made, k, grad)) end
+  end
+  for k = 0, self.n_inputs - 1 do
+    local grad = check(C.neap_tape_node_take(tape, node, k))
+    if grad > 0 then check(C.neap_tape_input_start(made, k, grad)) end
   end
   autograd.backward_tape(made)
   C.neap_tag_select(tag)

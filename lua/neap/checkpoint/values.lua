@@ -20,13 +20,17 @@ local function before(a, b)
   return a < b
 end
 
+-- keys in order, then those that have none
 local function keys_of(t)
-  local keys = {}
+  local keys, others = {}, {}
   for key in pairs(t) do
-    if RANK[type(key)] then keys[#keys + 1] = key end
+    local list = RANK[type(key)] and keys or others
+    list[#list + 1] = key
   end
   table.sort(keys, before)
-  return keys
+  local n_ordered = #keys
+  for _, key in ipairs(others) do keys[#keys + 1] = key end
+  return keys, n_ordered
 end
 
 local function check_depth(level)
@@ -36,12 +40,19 @@ local function check_depth(level)
   end
 end
 
-local function visit(value, fn, level)
+local function visit(value, fn, level, is_ordered)
   if is_tensor(value) then
+    if not is_ordered then
+      fail.usage("checkpoint: a tensor is under a key that is no number, text or boolean; such "
+        .. "keys have no order")
+    end
     fn(value)
   elseif is_plain(value) then
     check_depth(level)
-    for _, key in ipairs(keys_of(value)) do visit(value[key], fn, level + 1) end
+    local keys, n_ordered = keys_of(value)
+    for k, key in ipairs(keys) do
+      visit(value[key], fn, level + 1, is_ordered and k <= n_ordered)
+    end
   end
 end
 
@@ -49,15 +60,18 @@ end
 ---@param values table
 ---@param n integer
 function M.each(values, n, fn)
-  for i = 1, n do visit(values[i], fn, 1) end
+  for i = 1, n do visit(values[i], fn, 1, true) end
 end
 
-local function replace(value, fn, level)
+-- tables that occur twice are copied once
+local function replace(value, fn, level, copies)
   if is_tensor(value) then return fn(value) end
   if not is_plain(value) then return value end
+  if copies[value] then return copies[value] end
   check_depth(level)
   local copy = {}
-  for key, inner in pairs(value) do copy[key] = replace(inner, fn, level + 1) end
+  copies[value] = copy
+  for key, inner in pairs(value) do copy[key] = replace(inner, fn, level + 1, copies) end
   return copy
 end
 
@@ -67,24 +81,27 @@ end
 ---@param n integer
 ---@return table
 function M.map(values, n, fn)
-  local out = {}
-  for i = 1, n do out[i] = replace(values[i], fn, 1) end
+  local out, copies = {}, {}
+  for i = 1, n do out[i] = replace(values[i], fn, 1, copies) end
   return out
 end
 
-local function fill(value, marks, fn, level)
+local function fill(value, marks, fn, copies)
+  if value == nil then return nil end
   if marks[value] then return fn(marks[value]) end
   if not is_plain(value) then return value end
+  if copies[value] then return copies[value] end
   local copy = {}
-  for key, inner in pairs(value) do copy[key] = fill(inner, marks, fn, level + 1) end
+  copies[value] = copy
+  for key, inner in pairs(value) do copy[key] = fill(inner, marks, fn, copies) end
   return copy
 end
 
 --- The other way: a copy of what map made, with every mark replaced by fn(its number).
 ---@param marks table<any, integer>
 function M.fill(values, n, marks, fn)
-  local out = {}
-  for i = 1, n do out[i] = fill(values[i], marks, fn, 1) end
+  local out, copies = {}, {}
+  for i = 1, n do out[i] = fill(values[i], marks, fn, copies) end
   return out
 end
 
