@@ -102,6 +102,8 @@ ifeq ($(GEMM_LIBS),)
 $(error neither oneDNN nor OpenBLAS is here for matrix products; run 'make setup' (packages libdnnl-dev, libopenblas-dev))
 endif
 endif
+# library and declarations are told apart from those of another header by this
+HEADER_SUM := $(firstword $(shell cksum <src/neap.h))
 MACHINE := $(shell $(CC) -dumpmachine)
 ifeq ($(PORTABLE),)
 ARCH := -march=native
@@ -121,7 +123,7 @@ SAN_FLAGS := $(if $(SAN),-g -DNEAP_GUARD -fsanitize=address$(comma)undefined \
   -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 NEAP_CFLAGS = -std=c11 $(WARNINGS) -fvisibility=hidden -O3 $(ARCH) -fPIC -fopenmp -pthread \
   $(SAN_FLAGS) $(CFLAGS)
-NEAP_CPPFLAGS = -D_GNU_SOURCE -Isrc $(GEMM_CFLAGS) $(CPPFLAGS)
+NEAP_CPPFLAGS = -D_GNU_SOURCE -DNEAP_HEADER_SUM=$(HEADER_SUM) -Isrc $(GEMM_CFLAGS) $(CPPFLAGS)
 # a symbol that nobody defines is an error of the link, not of the first call; and closing a Lua
 # state must not unmap the code that OpenMP's idle threads still run
 NEAP_LDFLAGS = -shared -Wl$(comma)-z$(comma)nodelete $(if $(SAN),,-Wl$(comma)-z$(comma)defs) \
@@ -165,7 +167,8 @@ $(CDEF): src/neap.h
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "CDEF $@")
 	$(Q)$(CC) -E -P -DNEAP_CDEF $< -o $@.i
-	$(Q){ echo "return { abi = $$(sed -n 's/.*NEAP_ABI = \([0-9]*\).*/\1/p' $<), text = [==["; \
+	$(Q){ echo "return { abi = $$(sed -n 's/.*NEAP_ABI = \([0-9]*\).*/\1/p' $<), sum = $(HEADER_SUM), \
+	  text = [==["; \
 	  cat $@.i; echo "]==] }"; } >$@.tmp && mv $@.tmp $@ && rm $@.i
 
 -include $(OBJECTS:.o=.d)

@@ -59,6 +59,8 @@ NEAP_API const char *neap_last_error(void);     /* text of the last error of thi
 NEAP_API const char *neap_error_name(int code); /* short name, "unknown error" for others */
 NEAP_API int neap_version(void);                /* major * 10000 + minor * 100 + patch */
 NEAP_API int neap_abi(void);
+/* Of the text of this header that the library was built with (cksum); 0 where that is not known. */
+NEAP_API double neap_header_sum(void);
 
 /* ---- devices -------------------------------------------------------------------------------- */
 

@@ -30,6 +30,20 @@ local function calm_openmp()
   if not os.getenv("OMP_WAIT_POLICY") then ffi.C.setenv("GOMP_SPINCOUNT", "2000", 0) end
 end
 
+-- An old library with new declarations, or the other way round, would write over memory. Both know
+-- the header they were made of.
+local function check_match(lib, cdef, path)
+  if lib.neap_abi() ~= cdef.abi then
+    fail.raise("environment", string.format("'%s' has ABI %d, these Lua files expect %d; run "
+      .. "'make'", path, lib.neap_abi(), cdef.abi))
+  end
+  local has_sum, sum = pcall(function() return lib.neap_header_sum() end)
+  if not has_sum or sum ~= cdef.sum then
+    fail.raise("environment", string.format("'%s' and build/neap/cdef.lua were made from different "
+      .. "versions of src/neap.h; run 'make'", path))
+  end
+end
+
 local function load_library()
   local found, cdef = pcall(require, "neap.cdef")
   if not found then
@@ -43,11 +57,7 @@ local function load_library()
     fail.raise("environment", string.format("cannot load '%s' (%s); run 'make'", path,
       tostring(lib)))
   end
-  if lib.neap_abi() ~= cdef.abi then
-    fail.raise("environment", string.format("'%s' has ABI %d, these Lua files expect %d; run "
-      .. "'make'",
-      path, lib.neap_abi(), cdef.abi))
-  end
+  check_match(lib, cdef, path)
   return lib
 end
 

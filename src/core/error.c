@@ -37,3 +37,11 @@ int neap_version(void) {
 int neap_abi(void) {
   return NEAP_ABI;
 }
+
+#ifndef NEAP_HEADER_SUM
+#define NEAP_HEADER_SUM 0
+#endif
+
+double neap_header_sum(void) {
+  return NEAP_HEADER_SUM;
+}
