@@ -69,17 +69,20 @@ end
 --- when the plan's predicted peak is above the budget.
 ---@param config neap.Config
 ---@param o { build: fun(config: neap.Config, data: neap.Data): neap.Chain,
----   tell: fun(line: string) }  tell: takes lines for stderr
+---   tell: fun(line: string), open_data?: fun(config: neap.Config): neap.Data }  tell: takes lines
+---   for stderr; open_data: other items than those of a text
 ---@return neap.Trainer
 function M.new(config, o)
   argument.table(config, "trainer.new: the config", "what config.load gave")
   argument.table(o, "trainer.new: options", "{ build =, tell = }")
   argument.fn(o.build, "trainer.new: build")
   argument.fn(o.tell, "trainer.new: tell")
+  if o.open_data ~= nil then argument.fn(o.open_data, "trainer.new: open_data") end
   local self = setmetatable({ config = config, step = 0, seconds = {} }, Trainer)
   device_module.threads(config.threads or C.neap_cores_physical())
   policy.parse(config.checkpoint, 2 ^ 53) -- what is wrong in it is said before anything is opened
-  self.data = data_module.open(config.data, { context = config.context, seed = config.seed })
+  self.data = o.open_data and o.open_data(config)
+    or data_module.open(config.data, { context = config.context, seed = config.seed })
   self.device = device_module.open(config.device, { budget = config.budget })
   o.tell(string.format("device %s (%s), %d thread%s", self.device.name, self.device.reason,
     C.neap_threads_get(), C.neap_threads_get() == 1 and "" or "s"))
