@@ -83,4 +83,21 @@ describe("a forecast", function()
     assert.matches("was not measured in mode 'linear'",
       failure_of("usage", found.predict, found, "selective:linear"))
   end)
+
+  it("is printed beside what a run measured", function()
+    local config = require("neap.config").load(nil, { "n_layer=2", "n_head=1", "width=8",
+      "context=8", "chunk=2", "steps=1", "device=null", "checkpoint=all", "data=README.md" })
+    local trainer = require("neap.trainer").new(config, { tell = function() end,
+      build = function(_, data)
+        return neap.nn.GPT({ vocabulary = data.n_vocabulary, context = 8, width = 8, n_layer = 2,
+          n_head = 1 })
+      end })
+    trainer:prepare()
+    trainer:train_step()
+    trainer:fill({})
+    local text = tostring(trainer.prediction.plans[2])
+    local predicted = text:match("predicted peak ([%d.]+ %a+)")
+    assert.matches("measured peak " .. predicted, text, 1, true)
+    trainer:free()
+  end)
 end)

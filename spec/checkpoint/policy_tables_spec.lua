@@ -1,4 +1,5 @@
 -- Policies beyond one word: rules by stage, segments by hand, selective keeping.
+local plan_live = require("neap.checkpoint.plan_live")
 local plans = require("neap.checkpoint.plan")
 local policy = require("neap.checkpoint.policy")
 local failure_of = require("spec.support.failure_of")
@@ -73,6 +74,8 @@ describe("a selective policy", function()
     assert.matches("'linaer', did you mean 'linear'", message_of({ policy = "selective",
       keep = { "linaer" } }))
     assert.matches("unknown op ''", message_of("selective:linear,"))
+    assert.matches("unknown op 'checkpoint'", message_of("selective:checkpoint"))
+    assert.equal("selective:linear", policy.parse("selective:linear,linear").text)
     assert.matches("expected selective:OPS", message_of("selective"))
     assert.matches("expected names of ops or groups", message_of({ policy = "selective",
       keep = {} }))
@@ -95,6 +98,29 @@ describe("a selective policy", function()
     local text = tostring(plans.build("selective:matmul", profile_of({ "a", "b" })))
     assert.matches("everything %(matmul%)  80 B +80 B +0", text)
     assert.matches("residuals of 0%-1 %(160 B%)", text)
+  end)
+end)
+
+describe("a recomputation in a mode", function()
+  it("makes the stage's output, also where its backward comes next", function()
+    local profile = profile_of({ "a", "b" })
+    for _, stage in ipairs(profile.stages) do
+      stage.stops_early, stage.recompute_cost, stage.recompute_extra_bytes = true, 5, 0
+    end
+    local plan = plans.build("by_name:a", profile)
+    local at
+    for a, action in ipairs(plan.actions) do
+      if action.op == "forward" and action.stage == 0 then at = a end
+    end
+    plan.actions[at].mode = "matmul"
+    table.insert(plan.actions, at + 1, { op = "backward", stage = 0 })
+    plan.actions[at + 2] = { op = "free", what = "x", stage = 1 }
+    local live = {}
+    for _, item in ipairs(plan_live.at(plan, profile, at)) do
+      live[#live + 1] = item.what .. item.stage .. "=" .. item.bytes
+    end
+    assert.equal("x1=10 r0=80 g1=10", table.concat(live, " "))
+    assert.is_true(plans.validate(plan, profile))
   end)
 end)
 
@@ -127,6 +153,9 @@ describe("a rule table", function()
       { "block.0", "store" }, { "block", "recompute" } } }, profile_of(GPT))
     assert.equal("stage 'block.0' is under rule 2 (block.0: store) and rule 3 (block: recompute); "
       .. "expected one outcome a stage", message)
+    message = failure_of("usage", plans.build, { rules = { { "block.1", "store" },
+      { "block.1", "store" }, { "block.1", "recompute" } } }, profile_of(GPT))
+    assert.matches("is under rule 1 %(block.1: store%) and rule 3", message)
   end)
 
   it("refuses a rule that no stage is under, with close names", function()
