@@ -47,6 +47,20 @@ describe("the search for the largest chunk", function()
     end)
   end
 
+  it("confirms a right guess in two trials, and corrects a wrong one", function()
+    local ran, trial = machine(shapes["a line"], 2000)
+    assert.equal(27, search.find({ cap = 64, limit = 2000, trial = trial, guess = 27 }).n)
+    assert.same({ 27, 28 }, ran)
+    for guess = 1, 64 do
+      local tried, again = machine(shapes["a line"], 2000)
+      assert.equal(27, search.find({ cap = 64, limit = 2000, trial = again, guess = guess }).n)
+      assert.is_true(#tried <= search.most_trials(64), guess .. ": " .. #tried .. " trials")
+    end
+    local only, small = machine(shapes["a line"], 10)
+    assert.is_nil(search.find({ cap = 64, limit = 10, trial = small, guess = 1 }).n)
+    assert.same({ 1 }, only)
+  end)
+
   it("returns only a size that ran and fitted, and tries no size twice", function()
     for size = 100, 9000, 371 do
       local ran, trial = machine(shapes["steps of 8"], size)

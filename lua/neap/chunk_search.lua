@@ -40,15 +40,17 @@ end
 --- Finds the largest n in floor..cap whose trial fits under limit bytes. trial(n) runs exactly n
 --- items and returns the bytes it took, or nil and a sentence when memory ran out; any other error
 --- is its own and goes through.
+--- A guess (of a forecast) is tried first, and then the size above it.
 ---@param o { cap: integer, floor?: integer, limit: number, trial: fun(n: integer): number|nil,
----  string|nil, log?: fun(trial: neap.ChunkTrial) }
+---  string|nil, guess?: integer, log?: fun(trial: neap.ChunkTrial) }
 ---@return neap.ChunkSearch
 function M.find(o)
   argument.options(argument.table(o, "chunk search"), "chunk search",
-    { "cap", "floor", "limit", "trial", "log" })
+    { "cap", "floor", "limit", "trial", "guess", "log" })
   local cap = argument.whole(o.cap, "chunk search: cap", 1)
   local floor = argument.whole(o.floor == nil and 1 or o.floor, "chunk search: floor", 1, cap)
-  if type(o.limit) ~= "number" or not (o.limit >= 0) then
+  local is_limit = type(o.limit) == "number" and o.limit >= 0 -- NaN is none
+  if not is_limit then
     fail.usage("chunk search: limit must be a number of bytes, found %s", argument.shown(o.limit))
   end
   argument.fn(o.trial, "chunk search: trial")
@@ -77,11 +79,16 @@ function M.find(o)
     return t.fits
   end
 
-  if not try(floor) then
+  local guess = o.guess
+  if guess ~= nil then
+    argument.whole(guess, "chunk search: guess", floor, cap)
+    if try(guess) and guess < cap then try(guess + 1) end
+  end
+  if lo < floor and (hi == floor or not try(floor)) then
     result.reason = "the smallest size does not fit"
     return result
   end
-  if floor < cap then try(math.min(2 * floor, cap)) end
+  if guess == nil and floor < cap then try(math.min(2 * floor, cap)) end
   local width, bisects, spare = hi - lo, false, 1
   while hi - lo > 1 do
     try(between(lo, hi, before, last, o.limit, bisects))

@@ -162,6 +162,9 @@ end
 ---@param err any
 ---@return integer
 function M.status(err)
+  if fail.is(err, "interrupted") then
+    return 128 + math.max(require("neap.ffi").C.neap_signal_pending(), 2)
+  end
   if fail.is(err) then return M.STATUS[err.kind] or 1 end
   local message = tostring(err)
   -- what LuaJIT itself raises

@@ -82,6 +82,16 @@ local function build_twin(self, device, o)
   model:free()
 end
 
+-- fn(self, device, about) with a null device of its own
+local function on_null(fn, self, about)
+  local before = device_module.current()
+  local device = device_module.open("null", { size = 0 })
+  local ok, err = pcall(device_module.with, device, fn, self, device, about)
+  device_module.make_current(before)
+  if ok then device:close() end
+  if not ok then error(err, 0) end
+end
+
 --- Measures on null what a model takes. build() makes it, optimizer(model) its optimizer.
 ---@param o { build: fun(): neap.Chain, optimizer: fun(m: neap.Chain), chunks: integer[],
 ---  context: integer?, batch: (fun(n: integer): table)?, modes: neap.Mode[]?, budget: number? }
@@ -90,14 +100,25 @@ end
 ---@return neap.Forecast
 function M.new(o)
   local self = setmetatable({ profiles = {}, frontiers = {}, batch_bytes = {}, chunks = o.chunks,
-    modes = o.modes or {}, budget = o.budget }, Forecast)
-  local before = device_module.current()
-  local device = device_module.open("null", { size = 0 })
-  local ok, err = pcall(device_module.with, device, build_twin, self, device, o)
-  device_module.make_current(before)
-  if ok then device:close() end
-  if not ok then error(err, 0) end
+    modes = o.modes or {}, budget = o.budget, options = o }, Forecast)
+  on_null(build_twin, self, o)
   return self
+end
+
+local function profile_more(self, device, chunks)
+  local model = self.options.build()
+  for _, n in ipairs(chunks) do
+    if not self.profiles[n] then profile_chunk(self, model, device, n, self.options.context) end
+  end
+  model:free()
+end
+
+--- Measures chunks that were not among those of the start.
+---@param chunks integer[]
+function Forecast:ensure(chunks)
+  for _, n in ipairs(chunks) do
+    if not self.profiles[n] then return on_null(profile_more, self, chunks) end
+  end
 end
 
 ---@class neap.Prediction
@@ -133,12 +154,15 @@ end
 
 --- What a policy takes in a step.
 ---@param spec string|table
+---@param chunks integer[]|nil  other ones than those of the start
 ---@return neap.Prediction
-function Forecast:predict(spec)
+function Forecast:predict(spec, chunks)
   spec = policy.parse(spec)
+  chunks = chunks or self.chunks
+  self:ensure(chunks)
   local p = { plans = {}, plan_bytes = 0, cost = 0, where = "update" }
   p.peak_bytes = self.fixed_bytes + self.update_bytes
-  for _, n in ipairs(self.chunks) do
+  for _, n in ipairs(chunks) do
     local profile = self.profiles[n]
     if not p.plans[n] then
       local message

@@ -3,12 +3,11 @@
 local ffi_neap = require("neap.ffi")
 local argument = require("neap.argument")
 local bytes = require("neap.bytes")
+local chunk_choice = require("neap.chunk_choice")
 local data_module = require("neap.data")
 local device_module = require("neap.device")
 local executor_module = require("neap.checkpoint.executor")
 local fail = require("neap.fail")
-local forecast_module = require("neap.forecast")
-local keeping = require("neap.checkpoint.keeping")
 local module = require("neap.nn.module")
 local optim = require("neap.optim")
 local policy = require("neap.checkpoint.policy")
@@ -42,27 +41,11 @@ local function optimizer_of(config)
   end
 end
 
-local function chunk_of(config, data)
-  local cap = math.min(config.global_batch, data.n_items)
-  if config.chunk == "auto" then
-    return math.min(12, cap), "chunk auto: this device reports no memory to probe, taking "
-      .. math.min(12, cap)
-  end
-  return math.min(config.chunk, config.global_batch)
-end
-
 -- a percentage is of the device's memory; the run's directory keeps the bytes
 local function read_policy(self)
   local available = C.neap_memory_available(self.device.id)
   self.spec = policy.parse(self.config.checkpoint, available >= 0 and available or nil)
   if self.spec.is_text then self.config.checkpoint = self.spec.text end
-end
-
--- what the policy keeps selectively, and what the table of policies compares it with
-local function modes_of(spec)
-  local modes = policy.modes("optimal:auto")
-  for _, mode in ipairs(policy.modes(spec)) do keeping.add(modes, mode, spec.text) end
-  return modes
 end
 
 --- Reads the data, opens the device and forecasts; nothing is trained yet. Raises "does not fit"
@@ -87,18 +70,12 @@ function M.new(config, o)
   o.tell(string.format("device %s (%s), %d thread%s", self.device.name, self.device.reason,
     C.neap_threads_get(), C.neap_threads_get() == 1 and "" or "s"))
   read_policy(self)
-  local note
-  self.chunk, note = chunk_of(config, self.data)
-  if note then o.tell(note) end
-  self.chunks = forecast_module.chunks(config.global_batch, self.chunk)
   self.build = function()
     module.manual_seed(config.seed)
     return o.build(config, self.data)
   end
-  self.forecast = forecast_module.new({ build = self.build, optimizer = optimizer_of(config),
-    chunks = self.chunks, context = config.context, modes = modes_of(self.spec),
-    budget = self.device.budget_bytes })
-  self.prediction = self.forecast:predict(self.spec)
+  self.tell = o.tell
+  chunk_choice.forecast(self, { optimizer = optimizer_of(config) })
   return self
 end
 
@@ -118,10 +95,11 @@ function Trainer:prepare()
   self.schedule = optim.schedule.cosine({ lr = c.lr, min_lr = c.min_lr, warmup = c.warmup,
     steps = c.steps })
   self.executor = executor_module.new(self.model)
-  local n = math.max(self.chunk, 1) * c.context
+  local n = self.most_items * c.context -- the largest chunk that is ever tried
   self.host_inputs, self.host_targets = ffi.new("int32_t[?]", n), ffi.new("int32_t[?]", n)
   self.measured_peak, self.activation_peak, self.eval_peak, self.position = 0, 0, 0, 0
   self.batch = {}
+  if self.is_auto and self.device:computes() then chunk_choice.verify(self) end
 end
 
 local dims = ffi.new("double[2]")
