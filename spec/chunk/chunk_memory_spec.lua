@@ -74,6 +74,8 @@ describe("the memory that auto_chunk looks at", function()
       neap.scope(function() neap.empty({ 2 ^ 20 }) end)
       assert.is_true(device:memory().cached_bytes > 0)
       local _, outcome = probe(device)
+      -- and gives it back between rungs and at the end
+      assert.equal(0, device:memory().cached_bytes)
       assert.equal(2 ^ 24, outcome.free_bytes)
       assert.equal(256, outcome.used_bytes)
     end)
