@@ -564,16 +564,19 @@ enum {
   NEAP_LAYERS_EVERY_N,          /* drop positions 0, n, 2n, ... */
   NEAP_LAYERS_SPECIFIC,         /* drop those whose index is listed; others listed are harmless */
   NEAP_LAYERS_MEMORY_THRESHOLD, /* drop where bytes >= threshold; 0 drops all */
-  NEAP_LAYERS_FEWEST,  /* drop the fewest such that the others' bytes are at most the budget; of
-                          those the fewest bytes, then the smallest positions. Not the source
-                          system's pass, which forgot its sum at each drop. Meets any budget */
+  /* Drop the fewest such that the others' bytes are at most the budget; of those the fewest bytes,
+   * then the smallest positions. Dropping all meets any budget. (The source system's "optimal" was
+   * one pass that bounded the bytes between two drops, not their sum.) */
+  NEAP_LAYERS_FEWEST,
   NEAP_LAYERS_BY_KIND, /* drop those of one kind */
-  NEAP_LAYERS_RATIO,   /* drop m = floor(ratio * n + 1/2), at positions floor(i * n / m) */
+  /* Drop m = floor(ratio * n + 1/2) of them at positions floor(i * n / m): evenly spaced and always
+   * m. (The source system took the first ones, or fewer.) */
+  NEAP_LAYERS_RATIO,
   NEAP_LAYERS_LARGEST, /* drop the n with most bytes */
-  NEAP_LAYERS_BUDGET   /* drop the least FLOPs such that stored bytes + the largest dropped
-                          activation (there again while it is recomputed) are at most the budget;
-                          of those the fewest layers, then the smallest positions. INFEASIBLE when
-                          dropping all does not do */
+  /* Drop the least FLOPs such that stored bytes + the largest dropped activation (there again while
+   * it is recomputed, which the source system forgot) are at most the budget; of those the fewest
+   * layers, then the smallest positions. INFEASIBLE when dropping all does not do. */
+  NEAP_LAYERS_BUDGET
 };
 
 typedef struct neap_layer_policy {
