@@ -12,8 +12,8 @@ describe("misuse of", function()
   teardown(calls.close)
 
   it("the auto-chunk prober", function()
-    misuse.kinds.target = { { "text", "0.5" }, { "a table", {} }, { "true", true }, { "NaN", 0 / 0 },
-      { "a cdata", ffi.new("int[1]") }, { "a function", print } }
+    misuse.kinds.target = { { "text", "0.5" }, { "a table", {} }, { "true", true },
+      { "NaN", 0 / 0 }, { "a cdata", ffi.new("int[1]") }, { "a function", print } }
     misuse.kinds.u64_or_nil = {}
     for _, item in ipairs(misuse.kinds.u64) do
       if item[2] ~= NIL then
