@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/backward.h"
+#include "core/trace.h"
 
 void neap__point(neap_view *view, const neap__storage *storage, int64_t offset) {
   view->data = storage->data == NULL ? NULL : (char *)storage->data + offset;
@@ -222,6 +223,10 @@ int neap_backward(double loss) {
   if (tape->is_weak) {
     return neap__error(NEAP_ERR_GRAPH, "backward: the forward of a checkpointed region is running, "
                                        "there is nothing to walk back");
+  }
+  if (neap__traces_active && neap__trace_follows(tape)) {
+    return neap__error(NEAP_ERR_GRAPH, "backward: a recomputation is running, its own backward "
+                                       "comes after it");
   }
   /* walking: called again, the loss's own node may be done */
   int code = tape->walking ? NEAP_OK : loss_seed(tape, loss);

@@ -15,6 +15,8 @@ typedef struct neap__traced {
 /* Set while an op has to be looked at: a trace is open or followed. */
 extern int neap__traces_active;
 
+/* Whether a recomputation is recorded on this tape. */
+int neap__trace_follows(const neap__tape *tape);
 /* Before an op runs: room for its entry, and what the followed trace says about it. Nothing has
  * changed after it, whether it fails or not. */
 int neap__trace_before(neap__traced *traced, int op, const neap__rule *rule, neap__slot *const *in,

@@ -155,6 +155,14 @@ int neap__trace_op(neap__traced *traced, int op, const neap__rule *rule, neap__s
   return NEAP_OK;
 }
 
+int neap__trace_follows(const neap__tape *tape) {
+  const neap__trace *t = neap__trace_followed;
+  while (t != NULL && t->tape != tape->id) {
+    t = t->outer_followed;
+  }
+  return t != NULL;
+}
+
 int neap_trace_follow(int id, int tape, int early) {
   neap__trace *t = neap__trace_get(id);
   if (t == NULL || t->state != NEAP__TRACE_READY || t->is_followed) {
