@@ -87,6 +87,23 @@ describe("an op on two threads", function()
       wave({ 1 }, 3) }, function(x, w, b) return neap.op.conv2d(x, w, b, stride, 1) end)
   end
 
+  -- conv2d cuts its products into blocks of one thread each; OpenBLAS does not allow that
+  local ffi_neap = require("neap.ffi")
+  if ffi_neap.ffi.string(ffi_neap.C.neap_gemm_name()):find("oneDNN", 1, true) then
+    for name, shapes in pairs({
+      ["small images"] = { { 9, 64, 8, 8 }, { 64, 64, 3, 3 }, 1, 1 },
+      ["rows of large images"] = { { 2, 20, 40, 50 }, { 9, 20, 3, 3 }, 1, 1 },
+      ["a single block"] = { { 3, 5, 9, 9 }, { 6, 5, 1, 1 }, 1, 0 },
+    }) do
+      local x, w = wave(shapes[1], 1), wave(shapes[2], 2, 0.1)
+      same("conv2d of " .. name, { x, w, wave({ shapes[2][1] }, 3) }, function(t, u, b)
+        return neap.op.conv2d(t, u, b, shapes[3], shapes[4])
+      end)
+    end
+  else
+    pending("has one thread's bits: conv2d to several channels (OpenBLAS cuts them by threads)")
+  end
+
   it("leaves a process that ends with status 0", function()
     local code = ("package.path = [[%s]] local neap = require([[neap]]) "
       .. "neap.device([[cpu]]) neap.threads(2) neap.op.gelu(neap.zeros({ 300000 })) "

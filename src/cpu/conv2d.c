@@ -59,13 +59,25 @@ static int next_part(const neap__conv *conv, int64_t images, int64_t rows, neap_
 static int forward_part(const neap__conv *conv, const neap__conv_part *part, const float *weight,
                         const float *columns, float beta, float *y) {
   int64_t inner = conv->oh * conv->ow, n = part->rows * conv->ow;
-  float *to = y + part->first_image * conv->o * inner;
-  if (part->rows == conv->oh) {
-    return neap__cpu_gemm_batch(part->images, 0, 0, conv->o, inner, conv->window, weight, 0,
-                                columns, conv->window * inner, beta, to, conv->o * inner);
-  }
-  return neap__cpu_gemm(0, 0, conv->o, n, conv->window, weight, conv->window, columns, n, beta,
-                        to + part->first_row * conv->ow, inner);
+  return neap__cpu_gemm_blocks(
+      &(neap__products){.n_batches = part->images,
+                        .m = conv->o,
+                        .n = n,
+                        .k = conv->window,
+                        .a = weight,
+                        .lda = conv->window,
+                        .b = columns,
+                        .ldb = n,
+                        .b_stride = conv->window * n,
+                        .beta = beta,
+                        .c = y + part->first_image * conv->o * inner + part->first_row * conv->ow,
+                        .ldc = inner,
+                        .c_stride = conv->o * inner});
+}
+
+/* all of it, where x is its own columns */
+static neap__conv_part whole(const neap__conv *conv) {
+  return (neap__conv_part){0, conv->n, 0, conv->oh};
 }
 
 int neap__cpu_conv2d_forward(const neap_call *call) {
@@ -82,8 +94,8 @@ int neap__cpu_conv2d_forward(const neap_call *call) {
     neap__cpu_parallel(conv.n * conv.o, inner, fill_planes, &args);
   }
   if (conv.window == 0 || neap__conv_is_direct(call->in[1]->dims, call->attrs)) {
-    return neap__cpu_gemm_batch(conv.n, 0, 0, conv.o, inner, conv.window, weight, 0, x,
-                                conv.window * inner, beta, y, conv.o * inner);
+    neap__conv_part all = whole(&conv);
+    return forward_part(&conv, &all, weight, x, beta, y);
   }
   neap__conv_tile(conv.n, conv.window, conv.oh, conv.ow, &images, &rows);
   int code = NEAP_OK;
@@ -98,41 +110,55 @@ int neap__cpu_conv2d_forward(const neap_call *call) {
 static int weight_part(const neap__conv *conv, const neap__conv_part *part, const float *dy,
                        const float *columns, float beta, float *dweight) {
   int64_t inner = conv->oh * conv->ow, n = part->rows * conv->ow;
-  const float *from = dy + part->first_image * conv->o * inner;
-  if (part->rows == conv->oh) {
-    return neap__cpu_gemm_batch(part->images, 0, 1, conv->o, conv->window, inner, from,
-                                conv->o * inner, columns, conv->window * inner, beta, dweight, 0);
-  }
-  return neap__cpu_gemm(0, 1, conv->o, conv->window, n, from + part->first_row * conv->ow, inner,
-                        columns, n, beta, dweight, conv->window);
+  return neap__cpu_gemm_blocks(
+      &(neap__products){.n_batches = part->images,
+                        .m = conv->o,
+                        .n = conv->window,
+                        .k = n,
+                        .trans_b = 1,
+                        .a = dy + part->first_image * conv->o * inner + part->first_row * conv->ow,
+                        .lda = inner,
+                        .a_stride = conv->o * inner,
+                        .b = columns,
+                        .ldb = n,
+                        .b_stride = conv->window * n,
+                        .beta = beta,
+                        .c = dweight,
+                        .ldc = conv->window});
 }
 
-/* columns of one tile = weight^T dy */
+/* columns of one tile = weight^T dy + beta columns */
 static int input_part(const neap__conv *conv, const neap__conv_part *part, const float *weight,
-                      const float *dy, float *columns) {
+                      const float *dy, float beta, float *columns) {
   int64_t inner = conv->oh * conv->ow, n = part->rows * conv->ow;
-  const float *from = dy + part->first_image * conv->o * inner;
-  if (part->rows == conv->oh) {
-    return neap__cpu_gemm_batch(part->images, 1, 0, conv->window, inner, conv->o, weight, 0, from,
-                                conv->o * inner, 0.0f, columns, conv->window * inner);
-  }
-  return neap__cpu_gemm(1, 0, conv->window, n, conv->o, weight, conv->window,
-                        from + part->first_row * conv->ow, inner, 0.0f, columns, n);
+  return neap__cpu_gemm_blocks(
+      &(neap__products){.n_batches = part->images,
+                        .m = conv->window,
+                        .n = n,
+                        .k = conv->o,
+                        .trans_a = 1,
+                        .a = weight,
+                        .lda = conv->window,
+                        .b = dy + part->first_image * conv->o * inner + part->first_row * conv->ow,
+                        .ldb = inner,
+                        .b_stride = conv->o * inner,
+                        .beta = beta,
+                        .c = columns,
+                        .ldc = n,
+                        .c_stride = conv->window * n});
 }
 
 static int backward_direct(const neap_call *call, const neap__conv *conv) {
   const float *dy = call->grad_out[0]->data;
-  int64_t inner = conv->oh * conv->ow;
+  neap__conv_part all = whole(conv);
   int code = NEAP_OK;
   if (call->grad_in[1]) {
-    code = neap__cpu_gemm_batch(conv->n, 0, 1, conv->o, conv->window, inner, dy, conv->o * inner,
-                                call->in[0]->data, conv->window * inner,
-                                call->accumulate[1] ? 1.0f : 0.0f, call->grad_in[1]->data, 0);
+    code = weight_part(conv, &all, dy, call->in[0]->data, call->accumulate[1] ? 1.0f : 0.0f,
+                       call->grad_in[1]->data);
   }
   if (code == NEAP_OK && call->grad_in[0]) {
-    code = neap__cpu_gemm_batch(conv->n, 1, 0, conv->window, inner, conv->o, call->in[1]->data, 0,
-                                dy, conv->o * inner, call->accumulate[0] ? 1.0f : 0.0f,
-                                call->grad_in[0]->data, conv->window * inner);
+    code = input_part(conv, &all, call->in[1]->data, dy, call->accumulate[0] ? 1.0f : 0.0f,
+                      call->grad_in[0]->data);
   }
   return code;
 }
@@ -154,7 +180,7 @@ static int backward_tiles(const neap_call *call, const neap__conv *conv) {
       beta = 1.0f;
     }
     if (code == NEAP_OK && call->grad_in[0]) {
-      code = input_part(conv, &part, call->in[1]->data, dy, call->scratch);
+      code = input_part(conv, &part, call->in[1]->data, dy, 0.0f, call->scratch);
       neap__cpu_columns_add(conv, &part, call->scratch, call->grad_in[0]->data);
     }
   }

@@ -58,6 +58,23 @@ int neap__cpu_gemm_batch(int64_t n_batches, int trans_a, int trans_b, int64_t m,
                          int64_t k, const float *a, int64_t a_stride, const float *b,
                          int64_t b_stride, float beta, float *c, int64_t c_stride);
 
+/* n_batches products C (M,N) = op(A) op(B) + beta C with lengths of rows and of matrices; c_stride
+ * 0 sums them into one C in order. They are cut into blocks of a fixed size, each computed by one
+ * thread: unlike those of one large product the bits do not depend on the number of threads
+ * (OpenBLAS apart). */
+typedef struct neap__products {
+  int64_t n_batches, m, n, k;
+  int trans_a, trans_b;
+  const float *a;
+  int64_t lda, a_stride;
+  const float *b;
+  int64_t ldb, b_stride;
+  float beta, *c;
+  int64_t ldc, c_stride;
+} neap__products;
+
+int neap__cpu_gemm_blocks(const neap__products *products);
+
 /* The kernel for one row or one column: y (n) = matrix op vector + beta y. by_rows: y[i] is row i
  * of the matrix (n,k) times the vector; else column i of the matrix (k,n). */
 void neap__cpu_gemv(int by_rows, int64_t n, int64_t k, const float *matrix, int64_t row_length,

@@ -176,3 +176,66 @@ int neap__cpu_gemm_batch(int64_t n_batches, int trans_a, int trans_b, int64_t m,
   }
   return code;
 }
+
+/* most rows and columns of C that one call computes; FORK: element operations that make
+ * neap__cpu_parallel enter its region, where the library keeps to one thread */
+enum { BLOCK_ROWS = 64, BLOCK_COLUMNS = 192, BLOCK_SUM_COLUMNS = 96, FORK = 16384 };
+
+typedef struct {
+  const neap__products *p;
+  int64_t n_rows, n_columns; /* blocks */
+  int64_t width;             /* columns of a block */
+  int *code;
+} blocks_args;
+
+static void blocks_range(const void *arg, int64_t first, int64_t last) {
+  const blocks_args *args = arg;
+  const neap__products *p = args->p;
+  int sums = p->c_stride == 0;
+  for (int64_t item = first; item < last; item++) {
+    int64_t block = item % (args->n_rows * args->n_columns);
+    int64_t i = block / args->n_columns * BLOCK_ROWS, j = block % args->n_columns * args->width;
+    int64_t m = p->m - i < BLOCK_ROWS ? p->m - i : BLOCK_ROWS;
+    int64_t n = p->n - j < args->width ? p->n - j : args->width;
+    int64_t batch = sums ? 0 : item / (args->n_rows * args->n_columns);
+    int64_t end = sums ? p->n_batches : batch + 1;
+    for (float beta = p->beta; batch < end; batch++, beta = 1.0f) {
+      int code = neap__cpu_gemm(p->trans_a, p->trans_b, m, n, p->k,
+                                p->a + batch * p->a_stride + (p->trans_a ? i : i * p->lda), p->lda,
+                                p->b + batch * p->b_stride + (p->trans_b ? j * p->ldb : j), p->ldb,
+                                beta, p->c + batch * p->c_stride + i * p->ldc + j, p->ldc);
+      if (code != NEAP_OK) {
+#pragma omp atomic write
+        *args->code = code;
+      }
+    }
+  }
+}
+
+int neap__cpu_gemm_blocks(const neap__products *p) {
+  int code = p->m > 0 && p->n > 0 && p->k > 0 ? open_library() : NEAP_OK;
+  int64_t most = p->c_stride == 0 ? BLOCK_SUM_COLUMNS : BLOCK_COLUMNS;
+  blocks_args args = {.p = p, .n_rows = (p->m + BLOCK_ROWS - 1) / BLOCK_ROWS, .code = &code};
+  args.n_columns = (p->n + most - 1) / most;
+  int64_t batches = p->c_stride == 0 && p->n_batches > 0 ? 1 : p->n_batches;
+  if (args.n_rows * args.n_columns * batches == 1 && p->n > 1) {
+    args.n_columns = 2; /* a single block would be the library's to cut */
+  }
+  args.width = p->n > 0 ? (p->n + args.n_columns - 1) / args.n_columns : 0;
+  int64_t items = args.n_rows * args.n_columns * batches;
+  if (code != NEAP_OK || items == 0) {
+    return code;
+  }
+  if (!NESTS) {
+    blocks_range(&args, 0, items);
+    return code;
+  }
+  int64_t m = p->m < BLOCK_ROWS ? p->m : BLOCK_ROWS;
+  int64_t depth = p->c_stride == 0 ? p->k * p->n_batches : p->k;
+  int64_t cost = m * args.width * (depth / 8 + 1);
+  neap__cpu_parallel(items, cost > FORK ? cost : FORK, blocks_range, &args);
+  /* a thread's text is lost with the thread: say it again here */
+  return code ? neap__error(code, "cpu: a product %lldx%lldx%lld in blocks failed", (long long)p->m,
+                            (long long)p->n, (long long)p->k)
+              : NEAP_OK;
+}
