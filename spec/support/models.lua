@@ -1,4 +1,5 @@
 -- Small chains for specs, and what to compare of a run.
+local assert = require("luassert")
 local neap = require("neap")
 local op = neap.op
 
@@ -41,11 +42,44 @@ function M.batch(n, width)
   return { inputs = neap.tensor(x, { n, width }), targets = neap.tensor(y, { n, width }) }
 end
 
+--- A small transformer of n blocks with dropout.
+function M.gpt(n, width)
+  neap.manual_seed(3)
+  return neap.nn.GPT({ vocabulary = 13, context = 8, width = width or 16, n_layer = n, n_head = 2,
+    dropout = 0.1 })
+end
+
+--- A batch of token ids for it.
+function M.tokens()
+  local ids, targets = {}, {}
+  for i = 1, 16 do ids[i], targets[i] = i * 5 % 13, (i * 5 + 3) % 13 end
+  return { inputs = neap.tensor(ids, { 2, 8 }, { dtype = "i32" }),
+    targets = neap.tensor(targets, { 2, 8 }, { dtype = "i32" }) }
+end
+
 --- All gradients as bit patterns, by parameter name.
 function M.gradient_bits(chain)
   local out = {}
   for _, p in ipairs(chain:parameters()) do out[p.name] = p.tensor:grad():bits() end
   return out
+end
+
+--- One micro-batch on a device; it peaks where the simulation says, to the byte, and leaves
+--- nothing.
+---@return table run
+---@return number peak_bytes  over what was live before
+function M.run_exactly(device, chain, batch, plan, profile)
+  M.run(chain, batch, plan) -- what is made once is there afterwards
+  rawget(chain, "_executor"):use_profile(profile)
+  collectgarbage("stop") -- what others left to it must not go while this one counts
+  local before = device:memory().live_bytes
+  device:restart_peak("action")
+  local run = M.run(chain, batch, plan)
+  local peak, after = device:memory().peak.action - before, device:memory().live_bytes
+  collectgarbage("restart")
+  assert.equal(neap.simulate(plan, profile).peak_bytes, peak, plan.spec)
+  assert.equal(before, after)
+  return run, peak
 end
 
 --- One micro-batch from zeroed gradients: loss, gradient bits, the executor.

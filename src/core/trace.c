@@ -65,6 +65,14 @@ static int keeps(const neap__trace *t, int op) {
   return 0;
 }
 
+static int keeps_any(const neap__trace *t) {
+  uint64_t any = 0;
+  for (int i = 0; i < NEAP__MAX_OPS / 64; i++) {
+    any |= t->keep_ops[i];
+  }
+  return any != 0 || t->n_keep_at > 0;
+}
+
 void neap__trace_needs(const neap__storage *storage, int tape) {
   for (neap__trace *t = neap__trace_open; t != NULL; t = t->outer) {
     int entry = made_by(t, storage);
@@ -105,6 +113,17 @@ static int reserve(neap__trace *t, const neap__rule *rule) {
   return code;
 }
 
+/* what a region inside the recomputation holds is there again, so that it is checked and taken over
+ * as it would be in a first forward, and takes as many bytes */
+static int holds_again(const neap__rule *rule, neap__slot *const *in) {
+  const neap__trace *t =
+      neap__selected != NULL && neap__selected->is_weak ? trace_of_tape(neap__selected->id) : NULL;
+  if (t == NULL || (t->check != NEAP_CHECK_VALUE && !keeps_any(t))) {
+    return 0;
+  }
+  return !neap__any_phantom(rule, in);
+}
+
 int neap__trace_before(neap__traced *traced, int op, const neap__rule *rule, neap__slot *const *in,
                        int records) {
   *traced = (neap__traced){.position = -1};
@@ -113,6 +132,7 @@ int neap__trace_before(neap__traced *traced, int op, const neap__rule *rule, nea
     if (code < 0) {
       return code;
     }
+    traced->skips = traced->skips && !holds_again(rule, in);
   }
   for (neap__trace *t = neap__trace_open; t != NULL; t = t->outer) {
     neap__trace_copies_cut(t, t->n_entries); /* of an op that failed */

@@ -119,7 +119,7 @@ static int may_compute(const neap__trace *t, int at) {
   return 0;
 }
 
-static int any_phantom(const neap__rule *rule, neap__slot *const *in) {
+int neap__any_phantom(const neap__rule *rule, neap__slot *const *in) {
   for (int i = 0; i < rule->n_inputs; i++) {
     if (in[i]->storage->is_phantom) {
       return 1;
@@ -144,14 +144,14 @@ int neap__trace_op(neap__traced *traced, int op, const neap__rule *rule, neap__s
     return NEAP_OK;
   }
   if (at < 0) { /* nobody asked for it in the first forward */
-    traced->skips = !recorded && any_phantom(rule, in);
+    traced->skips = !recorded && neap__any_phantom(rule, in);
     return NEAP_OK;
   }
   const neap__entry *e = &t->entries[at];
   if (e->keeps) {
     return take_held(t, at, traced);
   }
-  traced->skips = recorded ? !e->computes : !may_compute(t, at) || any_phantom(rule, in);
+  traced->skips = recorded ? !e->computes : !may_compute(t, at) || neap__any_phantom(rule, in);
   return NEAP_OK;
 }
 

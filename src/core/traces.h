@@ -78,6 +78,8 @@ void neap__trace_active_set(void);
 /* What the followed trace says about an op that is about to run. */
 int neap__trace_op(neap__traced *traced, int op, const neap__rule *rule, neap__slot *const *in,
                    int records);
+/* Whether an input was left out by the recomputation. */
+int neap__any_phantom(const neap__rule *rule, neap__slot *const *in);
 /* A counted copy of what the view shows. */
 int neap__trace_copy(const neap__storage *from, const neap_view *view, int tag,
                      neap__storage **out);
