@@ -749,7 +749,8 @@ NEAP_API int neap_frontier_point(const neap_frontier *frontier, int k, int64_t *
 NEAP_API int neap_frontier_actions(neap_frontier *frontier, int k, int capacity,
                                    neap_action *actions);
 NEAP_API int neap_frontier_is_exact(const neap_frontier *frontier); /* 0: some list was cut */
-/* About how much more a point may cost than the exact one at its peak, as a fraction; 0: exact. */
+/* An estimate of how much more a point costs than the exact one at its peak, as a fraction: twice
+ * the largest excess of a solve that looks at half as much. 0: exact. */
 NEAP_API double neap_frontier_gap(const neap_frontier *frontier);
 
 /* ---- the auto-chunk prober: how many items one forward may take (src/chunk) --------------------

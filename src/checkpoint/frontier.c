@@ -7,8 +7,10 @@
 enum {
   MOST_STAGES = 4096,  /* a table of the square of it is kept */
   EXACT_WORK = 260000, /* merges: about 340 equal or 100 unequal stages */
-  DEFAULT_POINTS = 512,
-  MOST_APART = 24, /* stages of a chain whose boundaries may be dropped and made again */
+  DEFAULT_POINTS = 400,
+  DEFAULT_SPLITS = 8,
+  ALIKE_CLASSES = 8, /* distinct intervals a stage, of a chain of equal blocks */
+  MOST_APART = 24,   /* stages of a chain whose boundaries may be dropped and made again */
 };
 
 /* A point, and at which peak of which solver's list its plan is found. */
@@ -38,6 +40,42 @@ static int check_options(const neap_frontier_options *options) {
   return NEAP_OK;
 }
 
+static neap__list root(const neap__solver *solver) {
+  return neap__solver_list(solver, (neap__interval){0, solver->chain->n_stages, 1});
+}
+
+/* the largest excess of coarse over fine, as a fraction, where both have a plan */
+static double excess(neap__list fine, neap__list coarse) {
+  double most = 0;
+  for (int64_t k = 0, c = -1; k < fine.n; k++) {
+    while (c + 1 < coarse.n && coarse.points[c + 1].peak <= fine.points[k].peak) {
+      c++;
+    }
+    if (c >= 0 && fine.points[k].cost > 0) {
+      double more = (double)(coarse.points[c].cost - fine.points[k].cost);
+      more /= (double)fine.points[k].cost;
+      most = more > most ? more : most;
+    }
+  }
+  return most;
+}
+
+/* What a cut solve may miss is judged by what it gains over one with half as much to look at. */
+static int estimate_gap(neap_frontier *f) {
+  neap__solver_options half = f->solver.options;
+  half.max_points = half.max_points > 3 ? half.max_points / 2 : half.max_points > 0 ? 2 : 0;
+  half.few_splits /= 2;
+  neap__solver coarse;
+  int code = neap__solver_new(&coarse, &f->chain, &half);
+  if (code == NEAP_OK) {
+    int64_t work = neap__solver_work(&coarse);
+    code = work < 0 ? (int)work : neap__solver_run(&coarse);
+    f->gap = code == NEAP_OK ? 2 * excess(root(&f->solver), root(&coarse)) : 0;
+    neap__solver_free(&coarse);
+  }
+  return code;
+}
+
 static int solve(neap_frontier *f, const neap_frontier_options *options) {
   neap__solver_options to = {
       .n_threads = options->n_threads > 0 ? options->n_threads : neap_threads_get(),
@@ -53,12 +91,14 @@ static int solve(neap_frontier *f, const neap_frontier_options *options) {
   f->solver.options.max_points = options->max_points;
   if (!options->exact && options->max_points == 0 && work > EXACT_WORK) {
     /* few lists a length: splits are alike and a few of them do; else shorter lists */
-    f->solver.options.few_splits = f->solver.n_classes <= 8 * f->chain.n_stages;
-    f->solver.options.max_points = f->solver.options.few_splits ? 0 : DEFAULT_POINTS;
+    int is_alike = f->solver.n_classes <= ALIKE_CLASSES * f->chain.n_stages;
+    f->solver.options.few_splits = is_alike ? DEFAULT_SPLITS : 0;
+    f->solver.options.max_points = is_alike ? 0 : DEFAULT_POINTS;
   }
   code = neap__solver_run(&f->solver);
   if (code == NEAP_OK) {
-    f->is_exact = !f->solver.options.few_splits && f->solver.n_thinned == 0;
+    f->is_exact = f->solver.options.few_splits == 0 && f->solver.n_thinned == 0;
+    code = f->is_exact ? NEAP_OK : estimate_gap(f);
   }
   return code;
 }
@@ -113,8 +153,7 @@ static int compare(const void *a, const void *b) {
 }
 
 static int collect(neap_frontier *f, const neap_stage *stages) {
-  neap__list lists[2] = {neap__solver_list(&f->solver, (neap__interval){0, f->chain.n_stages, 1}),
-                         {NULL, 0}};
+  neap__list lists[2] = {root(&f->solver), {NULL, 0}};
   if (f->apart.chain != NULL) {
     lists[1] = neap__apart_list(&f->apart);
   }

@@ -118,11 +118,11 @@ neap__list neap__solver_list(const neap__solver *solver, neap__interval i) {
 /* ---- the alternatives of one interval ---- */
 
 static int is_looked_at(const neap__solver *solver, int s, int k, int t) {
-  if (!solver->options.few_splits) {
+  if (solver->options.few_splits == 0) {
     return 1;
   }
   int near = k - s < t - k ? k - s : t - k, step = 1;
-  while (near >= 8 * step) {
+  while (near >= solver->options.few_splits * step) {
     step *= 2;
   }
   return near % step == 0;

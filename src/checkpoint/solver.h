@@ -97,6 +97,8 @@ typedef struct neap__split {
 /* MEMORY, without a text and with the envelope as it was. */
 int neap__envelope_add(neap__envelope *envelope, const neap__split *split);
 void neap__envelope_free(neap__envelope *envelope);
+/* The point in effect at peak m; the list has one there. */
+neap__point neap__list_point(neap__list list, int64_t m);
 /* Least cost at peak m, or -1 when it does not fit. */
 int64_t neap__split_cost(const neap__split *split, int64_t m);
 /* At most cap real points: both ends, and between them those that raise no cost by more than
@@ -107,7 +109,8 @@ int64_t neap__points_thin(neap__point *points, int64_t n, int64_t cap);
 
 typedef struct neap__solver_options {
   int64_t max_points; /* of a list; 0: no cap */
-  int few_splits;     /* look only at splits near the ends and a geometric series between */
+  int few_splits; /* all of the first few from either end, then half as many with each doubling of
+                     the distance; 0: all */
   int n_threads;
 } neap__solver_options;
 

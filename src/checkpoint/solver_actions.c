@@ -57,8 +57,11 @@ typedef struct task {
 static void expand(const neap__solver *solver, task now, neap__writer *writer, task *stack,
                    int *n) {
   neap__interval i = now.interval;
-  neap__split all = {.a = neap__solver_list(solver, i)}, split;
-  int64_t cost = neap__split_cost(&all, now.m);
+  /* a cut list may lack what the alternatives have between its points, never what it has there */
+  neap__point point = neap__list_point(neap__solver_list(solver, i), now.m);
+  int64_t cost = point.cost;
+  now.m = point.peak;
+  neap__split split;
   if (i.t - i.s == 1) {
     int way = neap__leaf_way(solver->chain, i.s, i.first, now.m, cost);
     neap__emit_leaf(writer, solver->chain, i.s, way, i.first);

@@ -153,9 +153,10 @@ static void push_kept(neap__apart *x, task now, const neap__choice *c, const nea
 static void expand(neap__apart *x, task now, neap__writer *writer, task *stack, int *n) {
   neap__problem p = now.problem;
   p.kind = p.kind == NEAP__LOOSE && p.k == p.s ? NEAP__WHOLE : p.kind;
-  neap__split all = {.a = *neap__problem_list(x, p)}, split;
-  int64_t cost = neap__split_cost(&all, now.m);
-  neap__point points[2];
+  neap__point points[2], point = neap__list_point(*neap__problem_list(x, p), now.m);
+  int64_t cost = point.cost;
+  now.m = point.peak;
+  neap__split split;
   neap__choice c = {.kind = -1};
   do {
     neap__choice_next(x, p, &c);

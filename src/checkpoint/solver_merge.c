@@ -72,6 +72,10 @@ static inline void fall(walker *w, int64_t m) {
   w->b += w->b[1].peak == m;
 }
 
+neap__point neap__list_point(neap__list list, int64_t m) {
+  return *last_within(list.points, list.points + list.n, m);
+}
+
 int64_t neap__split_cost(const neap__split *split, int64_t m) {
   walker w;
   if (split->a.n == 0 || begin(&w, split) > m) {
