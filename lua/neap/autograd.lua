@@ -20,9 +20,9 @@ check(C.neap_tape_select(M.ambient))
 
 -- runs the backward function of a Lua op and gives its results to the tape
 local function serve(tape, node)
-  local id = check(C.neap_tape_node_op(tape, node))
-  if id == C.NEAP_OP_REGION then return M.serve_region(tape, node) end
-  local op = M.lua_ops[id]
+  local number = check(C.neap_tape_node_op(tape, node))
+  if number == C.NEAP_OP_REGION then return M.serve_region(tape, node) end
+  local op = M.lua_ops[number]
   local saved, grads = {}, {}
   for k = 1, op.n_saved(tape, node) do
     saved[k] = tensor.wrap(C.neap_tape_node_saved(tape, node, k - 1))
