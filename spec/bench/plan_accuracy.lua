@@ -10,9 +10,9 @@ local measure = require("neap.checkpoint.profile").measure
 local timing = require("neap.checkpoint.timing")
 
 local N_BUDGETS, VOCABULARY = 20, 86
-local rounds, layers = tonumber(arg[1]) or 7, tonumber(arg[2]) or 8
+local rounds, layers = tonumber(arg[1]) or 25, tonumber(arg[2]) or 8
 local width, context = tonumber(arg[3]) or 128, tonumber(arg[4]) or 64
-local chunk = tonumber(arg[5]) or 12
+local chunk = tonumber(arg[5]) or 2
 
 neap.threads(1)
 neap.device("cpu", { budget = "4GiB" })
