@@ -86,7 +86,8 @@ describe("a forecast", function()
 
   it("is printed beside what a run measured", function()
     local config = require("neap.config").load(nil, { "n_layer=2", "n_head=1", "width=8",
-      "context=8", "chunk=2", "steps=1", "device=null", "checkpoint=all", "data=README.md" })
+      "context=8", "chunk=2", "steps=1", "device=null", "budget=1GiB", "checkpoint=all",
+      "data=README.md" })
     local trainer = require("neap.trainer").new(config, { tell = function() end,
       build = function(_, data)
         return neap.nn.GPT({ vocabulary = data.n_vocabulary, context = 8, width = 8, n_layer = 2,
