@@ -7,6 +7,7 @@ local buffers = require("neap.checkpoint.buffers")
 local fail = require("neap.fail")
 local manager_module = require("neap.checkpoint.manager")
 local plan_module = require("neap.checkpoint.plan")
+local policy = require("neap.checkpoint.policy")
 local profile_module = require("neap.checkpoint.profile")
 local scope = require("neap.scope")
 local stages_module = require("neap.checkpoint.stages")
@@ -123,6 +124,9 @@ function Executor:run(batch, plan, weight)
     fail.usage("the plan is for %s stages, the model has %d", argument.shown(plan.n_stages), self.n)
   end
   tensor.id_of(batch.inputs, "step: batch.inputs")
+  local profile = plan_module.profile_of(plan)
+  -- what its modes keep is known there
+  if profile and #profile.stages == self.n then self:use_profile(profile) end
   start(self, batch)
   self.weight = weight or 1
   local before_tape, before_tag = check(C.neap_tape_select(0)),
@@ -209,10 +213,10 @@ function M.step(model, batch, plan)
     rawset(model, "_executor", executor)
   end
   if type(plan) ~= "table" or not plan.actions then
-    local profile = profile_module.measure(model, batch, { cost = "flops" })
-    executor:use_profile(profile)
     if plan == nil then plan = "none" end
-    plan = plan_module.build(plan, profile)
+    plan = policy.parse(plan)
+    plan = plan_module.build(plan, profile_module.measure(model, batch, { cost = "flops",
+      modes = policy.modes(plan) }))
   end
   return executor:run(batch, plan), executor
 end

@@ -135,6 +135,11 @@ end
 
 -- ---- making ----
 
+--- The profile that a plan was made from, when it is known.
+---@param plan neap.Plan
+---@return neap.Profile|nil
+function M.profile_of(plan) return profiles[plan] end
+
 --- Makes a plan of hand-written or planned actions: it prints itself, with bytes when the profile
 --- is given.
 ---@param fields { spec: string, n_stages: number, actions: neap.Action[] }

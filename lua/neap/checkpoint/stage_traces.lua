@@ -62,6 +62,19 @@ function Traces:is_ready(i)
   return self.id[i] ~= nil and self.id[i] ~= false and self.ready[i]
 end
 
+-- what a mode keeps, by its name
+local function mode_named(self, name)
+  if not self.modes[name] then
+    local ok, mode = pcall(mode_module.read, name)
+    if not ok then
+      fail.raise("invalid plan", string.format("what mode '%s' keeps is not known here; tell the "
+        .. "executor the profile that was measured with it: executor:use_profile(profile)", name))
+    end
+    self.modes[name] = mode
+  end
+  return self.modes[name]
+end
+
 --- The trace of stage i; another mode gets a new one.
 ---@param i integer
 ---@param mode string|nil
@@ -75,8 +88,7 @@ function Traces:get(i, mode)
   if self.id[i] then C.neap_trace_free(self.id[i]) end
   self.id[i] = false
   local positions = mode and self.positions[i] and self.positions[i][mode]
-  local parsed = mode and not positions and (self.modes[mode] or mode_module.read(mode)) or nil
-  if parsed then self.modes[mode] = parsed end
+  local parsed = mode and not positions and mode_named(self, mode) or nil
   self.id[i], self.mode[i] = mode_module.trace(parsed, positions or nil, self.kind), mode
   self.ready[i] = true
   return self.id[i]
