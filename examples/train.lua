@@ -14,12 +14,6 @@ package.path = table.concat({ root .. "/lua/?.lua", root .. "/lua/?/init.lua",
 
 local cli = require("neap.cli")
 
-local function build(config, data)
-  return require("neap").nn.GPT({ vocabulary = data.n_vocabulary, context = config.context,
-    width = config.width, n_layer = config.n_layer, n_head = config.n_head,
-    dropout = config.dropout })
-end
-
 local function tell(line) io.stderr:write(line, "\n") end
 
 local function manifest_of(trainer)
@@ -82,13 +76,26 @@ local function open_run(trainer, config, resume, name, report)
   return run
 end
 
+-- a prompt with the trained model
+local function go_on(trainer, config_path)
+  require("neap.ffi").C.neap_signal_watch(0)
+  trainer.model:train()
+  local repl = require("neap.repl").new({ say = print, tell = tell,
+    complain = tell })
+  repl.session:adopt(trainer, config_path)
+  local status = repl:interact({})
+  repl.session:close()
+  return status
+end
+
 local function main(report)
   local options = cli.train(arg)
   require("neap.run").watch_signals()
   local resume = resumed(options)
   local config_path = options.config or here .. "/configs/small.lua"
   local config = require("neap.config").load(config_path, options.sets, options.options)
-  local trainer = require("neap.trainer").new(config, { build = build, tell = tell })
+  local trainer = require("neap.trainer").new(config, { build = require("neap.main_job").build,
+    tell = tell })
   trainer:fill(report)
   describe(trainer, config)
   local budget = trainer.device.budget_bytes
@@ -108,6 +115,7 @@ local function main(report)
   if trainer.device:computes() and not options.json then print_sample(trainer) end
   print("what each policy would have cost (> in use):")
   print(trainer.forecast:policy_table(trainer.spec, budget))
+  if options.interactive then return go_on(trainer, config_path) end
   trainer:free()
   return 0
 end

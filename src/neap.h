@@ -87,6 +87,10 @@ NEAP_API double neap_now(void); /* monotonic seconds */
 NEAP_API int neap_signal_watch(int on);
 NEAP_API int neap_signal_pending(void); /* its number, 0: none */
 
+/* What a line editor shows before the line, at most 63 bytes; copied. INVALID. */
+NEAP_API int neap_prompt_set(const char *text);
+NEAP_API char *neap_prompt(void *editor); /* the same text, in the form that libedit asks for it */
+
 /* ---- memory: every byte is counted where it is allocated ----------------------------------------
  */
 

@@ -110,6 +110,7 @@ M.TRAIN_OPTIONS = {
   { name = "--resume", help = "Go on with the run in --out, or the newest under runs." },
   { name = "--dry-run", help = "Print the plan and what it would take, run nothing." },
   { name = "--json", help = "Print one JSON object on stdout, all else on stderr." },
+  { name = "-i", help = "Go on at a prompt with the trained model, as in examples/repl.lua." },
 }
 
 local TRAIN = {
@@ -137,12 +138,16 @@ Exit status: 0 done, 1 failure, 2 wrong option, key or value, 3 does not fit in 
 ---@field dry_run boolean
 ---@field resume boolean
 ---@field json boolean
+---@field interactive boolean|nil
 
 --- The command line of examples/train.lua. Values are checked by config.load, not here.
 ---@param arguments string[]
 ---@return neap.cli.Train
 function M.train(arguments)
   local parsed = M.parse(TRAIN, M.TRAIN_OPTIONS, arguments)
+  if parsed.i and parsed.json then
+    fail.usage("-i and --json: a prompt and one JSON object do not go together")
+  end
   local options = {}
   for _, option in ipairs(M.TRAIN_OPTIONS) do
     local key = option.name:sub(3):gsub("-", "_")
@@ -155,7 +160,56 @@ function M.train(arguments)
     dry_run = parsed.dry_run or false,
     resume = parsed.resume or false,
     json = parsed.json or false,
+    interactive = parsed.i or nil,
   }
+end
+
+M.REPL_OPTIONS = {
+  { name = "--set", value = "KEY=VALUE", repeated = true,
+    help = "Any key of the config, again and again: --set width=64." },
+  { name = "--data", value = "FILE",
+    help = "Text, or 16-bit tokens (.bin, .u16). Default: this machine's licence texts." },
+  { name = "--device", value = "NAME",
+    help = "auto, cpu or null; null counts bytes and computes nothing. Default: auto." },
+  { name = "--threads", value = "N", help = "Threads of the kernels. Default: physical cores." },
+  { name = "--batch", help = "Exit with 1 at the first error." },
+  { name = "--ascii", help = "Draw charts without Unicode blocks (as where TERM is dumb)." },
+}
+
+local REPL = {
+  name = "repl.lua",
+  description = "Loads a config's model and tunes its segments live: what is kept, what it takes, "
+    .. "what it costs. help() lists the words.",
+  config = "A config file. Default: examples/configs/small.lua.",
+  epilog = [[
+The command line goes over every config that is loaded. stdin may be a pipe: answers go to stdout,
+errors (one sentence each) to stderr.
+
+Examples:
+   luajit examples/repl.lua
+   luajit examples/repl.lua examples/configs/small.lua --set n_layer=8 --device null
+   echo 'frontier()' | luajit examples/repl.lua --ascii
+   printf 'segments(4)\nstep(2)\n' | luajit examples/repl.lua --batch
+
+Exit status: 0 done, 1 failure, or with --batch the first error, 2 wrong option, key or value,
+   3 does not fit in memory, 130 and 143 stopped by Ctrl-C or SIGTERM.]],
+}
+
+---@class neap.cli.Repl
+---@field config string|nil
+---@field sets string[]
+---@field options table<string, string>  texts by config key
+---@field batch boolean
+---@field ascii boolean
+
+--- The command line of examples/repl.lua.
+---@param arguments string[]
+---@return neap.cli.Repl
+function M.repl(arguments)
+  local parsed = M.parse(REPL, M.REPL_OPTIONS, arguments)
+  return { config = parsed.config, sets = parsed.set or {}, batch = parsed.batch or false,
+    ascii = parsed.ascii or false,
+    options = { data = parsed.data, device = parsed.device, threads = parsed.threads } }
 end
 
 --- The exit status that stands for a caught error.

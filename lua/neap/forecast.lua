@@ -107,8 +107,9 @@ end
 
 local function profile_more(self, device, chunks)
   local model = self.options.build()
+  local make_batch = self.options.batch or token_batch(self.options.context)
   for _, n in ipairs(chunks) do
-    if not self.profiles[n] then profile_chunk(self, model, device, n, self.options.context) end
+    if not self.profiles[n] then profile_chunk(self, model, device, n, make_batch) end
   end
   model:free()
 end

@@ -79,6 +79,30 @@ function M.new(config, o)
   return self
 end
 
+-- host memory for the items of the largest chunk that is ever tried
+local function make_room(self)
+  local n = self.most_items * self.config.context
+  self.host_inputs, self.host_targets = ffi.new("int32_t[?]", n), ffi.new("int32_t[?]", n)
+end
+
+--- Other chunks or another policy from now on, for what was forecast before.
+---@param chunks integer[]
+---@param spec neap.Policy
+---@param forecast neap.Forecast
+---@param prediction neap.Prediction  of this policy for these chunks
+function Trainer:retune(chunks, spec, forecast, prediction)
+  local chunk = chunks[1]
+  self.chunk, self.chunks, self.spec, forecast.chunks = chunk, chunks, spec, chunks
+  self.forecast, self.prediction = forecast, prediction
+  self.measured_peak, self.activation_peak, self.seconds = 0, 0, {}
+  self.config.chunk, self.config.checkpoint = chunk, spec.is_text and spec.text
+    or self.config.checkpoint
+  if chunk > self.most_items then
+    self.most_items = chunk
+    make_room(self)
+  end
+end
+
 --- Raises "does not fit" when the predicted peak is above the device budget, or no plan keeps the
 --- plan budget.
 function Trainer:check_budget()
@@ -95,8 +119,7 @@ function Trainer:prepare()
   self.schedule = optim.schedule.cosine({ lr = c.lr, min_lr = c.min_lr, warmup = c.warmup,
     steps = c.steps })
   self.executor = executor_module.new(self.model)
-  local n = self.most_items * c.context -- the largest chunk that is ever tried
-  self.host_inputs, self.host_targets = ffi.new("int32_t[?]", n), ffi.new("int32_t[?]", n)
+  make_room(self)
   self.measured_peak, self.activation_peak, self.eval_peak, self.position = 0, 0, 0, 0
   self.batch = {}
   if self.is_auto and self.device:computes() then chunk_choice.verify(self) end
@@ -132,9 +155,16 @@ local function run_chunk(self, n, offset)
   return self.executor:run(batch, self.prediction.plans[n], weight) * weight
 end
 
-local function accumulate(self)
+--- Forward and backward of a step's items, chunk by chunk. Raises "interrupted" between two of them
+--- when `stop_asked` (a field that whoever drives may set) says so.
+---@return number loss
+function Trainer:accumulate()
   local loss, offset = 0, 0
   for _, n in ipairs(self.chunks) do
+    if self.stop_asked and self.stop_asked() then
+      fail.raise("interrupted", string.format("step %d: stopped before item %d of %d", self.step,
+        offset + 1, self.config.global_batch))
+    end
     loss = loss + scope.run(run_chunk, self, n, offset)
     offset = offset + n
   end
@@ -158,7 +188,7 @@ function Trainer:train_step()
   check(C.neap_memory_restart(device, C.NEAP_METER_STEP))
   check(C.neap_memory_restart(device, C.NEAP_METER_WORK))
   self.norm:zero()
-  local loss = accumulate(self)
+  local loss = self:accumulate()
   local work = C.neap_memory_peak(device, C.NEAP_METER_WORK)
   local norm, lr = self.norm:measure(), self.schedule(self.step)
   if loss ~= loss or math.abs(loss) == math.huge or norm ~= norm or norm == math.huge then
