@@ -41,6 +41,9 @@ end
 
 -- a measuring pass leaves gradients, buffers and the position of random numbers as they were
 local function measure_apart(p)
+  -- tensors that were forgotten must not be freed while bytes are counted
+  collectgarbage()
+  collectgarbage()
   local gradients = put_aside(p.chain, C.neap_device_computes(p.device) == 1)
   local list = buffers.of(p.chain) or {}
   local position = ffi.new("neap_rng_state")
