@@ -80,7 +80,7 @@ local function compare(n, kind, options, label)
   print(string.format("%6d %s, %s: at most %.3f%% above exact", n, kind, label,
     excess(capped, exact) * 100))
 end
-compare(120, "unequal", { max_points = 400 }, "400 points")
+compare(120, "unequal", { max_points = 320 }, "320 points")
 if full then
   compare(1000, "equal", {}, "as by default")
   measure(200, "unequal", { exact = true }, "exact")

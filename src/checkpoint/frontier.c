@@ -7,7 +7,7 @@
 enum {
   MOST_STAGES = 4096,  /* a table of the square of it is kept */
   EXACT_WORK = 260000, /* merges: about 340 equal or 100 unequal stages */
-  DEFAULT_POINTS = 400,
+  DEFAULT_POINTS = 320,
   DEFAULT_SPLITS = 8,
   ALIKE_CLASSES = 8, /* distinct intervals a stage, of a chain of equal blocks */
   MOST_APART = 24,   /* stages of a chain whose boundaries may be dropped and made again */
