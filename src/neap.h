@@ -171,6 +171,7 @@ NEAP_API double neap_tensor_bytes(double id);   /* counted bytes of its storage 
 NEAP_API double neap_tensor_storage(double id); /* identity of its storage, for comparison */
 NEAP_API double neap_tensor_version(double id); /* raised by each in-place write */
 NEAP_API int neap_tensor_tag(double id);
+NEAP_API int neap_tensor_retag(double id, int tag); /* its bytes count there from now on */
 /* Host copies; bytes must be exactly n_elements * element size. On null a read gives zeros. */
 NEAP_API int neap_tensor_write(double id, const void *from, size_t bytes);
 NEAP_API int neap_tensor_read(double id, void *to, size_t bytes);

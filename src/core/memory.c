@@ -198,6 +198,22 @@ void neap__storage_unref(neap__storage *storage) {
   spare_storages = storage;
 }
 
+int neap_tensor_retag(double id, int tag) {
+  neap__slot *slot = neap__slot_get(id);
+  if (slot == NULL) {
+    return NEAP_ERR_STALE;
+  }
+  if (tag < 0 || tag >= NEAP_N_TAGS) {
+    return neap__error(NEAP_ERR_INVALID, "tag: expected 0..%d, found %d", NEAP_N_TAGS - 1, tag);
+  }
+  neap__storage *storage = slot->storage;
+  neap__device *d = &neap__devices[storage->device];
+  d->tag_live[storage->tag] -= storage->bytes;
+  d->tag_live[tag] += storage->bytes;
+  storage->tag = (int16_t)tag;
+  return NEAP_OK;
+}
+
 int neap__scratch(int device_slot, size_t bytes, neap__storage **out) {
   *out = NULL;
   return bytes == 0 ? NEAP_OK : neap__storage_new(device_slot, bytes, NEAP_TAG_SCRATCH, out);

@@ -215,8 +215,10 @@ function M.step(model, batch, plan)
   if type(plan) ~= "table" or not plan.actions then
     if plan == nil then plan = "none" end
     plan = policy.parse(plan)
-    plan = plan_module.build(plan, profile_module.measure(model, batch, { cost = "flops",
-      modes = policy.modes(plan) }))
+    local profile = profile_module.measure(model, batch, { cost = "flops",
+      modes = policy.modes(plan) })
+    executor:use_profile(profile)
+    plan = plan_module.build(plan, profile)
   end
   return executor:run(batch, plan), executor
 end

@@ -72,6 +72,8 @@ local function set_field(self, key, value)
   rawset(self, key, value)
   if tensor.is(value) then
     local is_leaf = C.neap_tensor_tag(value.id) == C.NEAP_TAG_PARAMETERS
+    -- a recomputation finds buffers by their tag
+    if not is_leaf then check(C.neap_tensor_retag(value.id, C.NEAP_TAG_BUFFERS)) end
     local list = is_leaf and self._parameters or self._buffers
     list[#list + 1] = { name = key, tensor = value }
   elseif type(value) == "table" and type(key) == "string" and value._children then
