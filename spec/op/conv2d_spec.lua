@@ -66,12 +66,14 @@ describe("neap.op.conv2d", function()
   end)
 
   -- windows whose columns fill more than one tile: rows of one image, and groups of images
-  local function large(n, c, side, o, k, stride, padding)
+  local function large(is_leaf, n, c, side, o, k, stride, padding)
     local x, w = wave({ n, c, side, side + 3 }, 1), wave({ o, c, k, k }, 2, 0.1)
     local y, dx, dw, db = neap.scope(function()
       local t, u = gradcheck.tensor(x, true), gradcheck.tensor(w, true)
       local b = gradcheck.tensor(wave({ o }, 3), true)
-      local out = neap.op.conv2d(t, u, b, stride, padding)
+      -- gradients of leaves are added to, others are new
+      local function input(leaf) return is_leaf and leaf or neap.op.scale(leaf, 1) end
+      local out = neap.op.conv2d(input(t), input(u), input(b), stride, padding)
       neap.op.sum(neap.op.multiply(out, gradcheck.tensor(wave(out:dims(), 11)))):backward()
       return { dims = out:dims(), data = out:table() }, t:grad():table(), u:grad():table(),
         b:grad():table()
@@ -97,13 +99,13 @@ describe("neap.op.conv2d", function()
   end
 
   it("agrees where columns are made for some rows of an image at a time", function()
-    check_large(large(2, 40, 40, 3, 3, 1, 1)) -- 360 * 43 floats a row: 8 rows
-    check_large(large(1, 40, 41, 2, 3, 2, 0))
+    check_large(large(false, 2, 40, 40, 3, 3, 1, 1)) -- 360 * 43 floats a row: 8 rows
+    check_large(large(true, 1, 40, 41, 2, 3, 2, 0))
   end)
 
   it("agrees where columns are made for some images at a time", function()
-    check_large(large(9, 32, 17, 3, 3, 1, 1)) -- 288 * 340 floats an image: one
-    check_large(large(19, 16, 8, 4, 3, 1, 1)) -- 144 * 88: ten
+    check_large(large(true, 9, 32, 17, 3, 3, 1, 1)) -- 288 * 340 floats an image: one
+    check_large(large(false, 19, 16, 8, 4, 3, 1, 1)) -- 144 * 88: ten
   end)
 
   it("passes NaN on to the windows that hold it alone", function()

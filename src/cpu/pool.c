@@ -1,5 +1,5 @@
 /* maxpool2d and avgpool2d over windows of kernel x kernel. Max remembers for each output which
- * place of its window it came from (the first of equals; a NaN wins) in out[1], bytes or i32, and
+ * place of its window it came from (the first of equals; the last NaN) in out[1], bytes or i32, and
  * saves nothing else. Avg divides by kernel^2: zeros outside the image count. dx is not dy.
  * A plane (one channel of one image) is an item.
  */
@@ -50,9 +50,6 @@ static float largest(const pool_args *args, const float *x, int64_t top, int64_t
       if (value > best || value != value) {
         best = value;
         *place = (i - top) * args->kernel + j - left;
-      }
-      if (value != value) {
-        return value;
       }
     }
   }
