@@ -10,7 +10,7 @@
 #: make install     to PREFIX (/usr/local), below DESTDIR; make uninstall
 #: make clean       removes build/
 #: make help        this
-#: Settings: GEMM=onednn|openblas  PORTABLE=1  SAN=1  V=1  SETUP=0  TEST_THREADS=1
+#: Settings: GEMM=onednn|openblas  PORTABLE=1  SAN=1 (LEAKS=1)  V=1  SETUP=0  TEST_THREADS=1
 #:           CC=  CFLAGS=  CPPFLAGS=  LDFLAGS=  PREFIX=  DESTDIR=
 
 # ---- settings --------------------------------------------------------------------------------------
@@ -26,6 +26,9 @@ GEMM = onednn
 PORTABLE =
 # 1: AddressSanitizer and UndefinedBehaviorSanitizer, in build/san
 SAN =
+# 1: with SAN=1, an error of what the library leaks too; only for specs that start no other programs
+# (those leak as they like): SPEC=spec/op
+LEAKS =
 # 1: whole command lines
 V =
 # 0: install no packages; what is missing is then an error of the build
@@ -183,7 +186,7 @@ train: all
 
 # the specs find a sanitized library by NEAP_LIBRARY; its run-time has to be the process's first
 LIBASAN = $$(readlink -f "$$($(CC) -print-file-name=libasan.so)")
-SAN_ENV = $(if $(SAN),LD_PRELOAD="$(LIBASAN)" ASAN_OPTIONS=detect_leaks=0:abort_on_error=0 \
+SAN_ENV = $(if $(SAN),LD_PRELOAD="$(LIBASAN)" ASAN_OPTIONS=detect_leaks=$(if $(LEAKS),1,0):abort_on_error=0 \
   UBSAN_OPTIONS=print_stacktrace=1) NEAP_LIBRARY=$(abspath $(LIB))
 RUN_SPECS = OMP_NUM_THREADS=$(TEST_THREADS) OPENBLAS_NUM_THREADS=$(TEST_THREADS) $(SAN_ENV) \
   $(BUSTED) --lua=$(LUAJIT)

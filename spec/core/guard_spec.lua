@@ -46,7 +46,7 @@ describe("the guard of device memory in sanitized builds", function()
   setup(function()
     directory = script.directory()
     script.write(directory .. "/program.c", PROGRAM)
-    is_built = os.execute(string.format("cd %s && cc -std=gnu11 -O1 -DNEAP_GUARD "
+    is_built = os.execute(string.format("cd %s && LD_PRELOAD= cc -std=gnu11 -O1 -DNEAP_GUARD "
       .. "-fsanitize=address -Isrc src/cpu/guard.c %s/program.c -o %s/program 2>/dev/null",
       script.root(), directory, directory)) == 0
   end)
