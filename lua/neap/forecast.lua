@@ -1,6 +1,7 @@
 -- What a training step will take, before it runs: the model is built a second time on the null
 -- device, where bytes are counted and nothing is computed, and plans are simulated on its profile.
 local ffi_neap = require("neap.ffi")
+local argument = require("neap.argument")
 local bytes = require("neap.bytes")
 local device_module = require("neap.device")
 local executor_module = require("neap.checkpoint.executor")
@@ -32,6 +33,8 @@ Forecast.__index = Forecast
 --- The chunks of a global batch: whole ones and perhaps a shorter last one.
 ---@return integer[]
 function M.chunks(global_batch, chunk)
+  argument.whole(global_batch, "chunks: the global batch", 1)
+  argument.whole(chunk, "chunks: the chunk", 1)
   local list, left = {}, global_batch
   while left > 0 do
     list[#list + 1] = math.min(chunk, left)

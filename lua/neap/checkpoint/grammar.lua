@@ -33,7 +33,7 @@ local function read_names(shown, list)
   for i, name in ipairs(list) do
     if type(name) ~= "string" or name == "" or name:find("[,%z]") then
       fail.usage("%s: name %d is '%s'; expected a stage's name, or its part before a separator",
-        shown, i, tostring(name))
+        shown, i, argument.word(name))
     end
   end
   return { unpack(list) }
@@ -122,7 +122,7 @@ end
 function M.word(name)
   if M.WORDS[name] then return M.WORDS[name] end
   local near = fail.nearest(tostring(name), M.ORDER)
-  fail.usage("unknown policy '%s'%s; allowed: %s", tostring(name),
+  fail.usage("unknown policy '%s'%s; allowed: %s", argument.word(name),
     near and string.format(", did you mean '%s'?", near) or "", M.allowed())
 end
 

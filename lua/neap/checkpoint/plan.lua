@@ -1,5 +1,6 @@
 -- Plans: what to keep, drop, recompute and free, as a list of actions that anyone can check.
 local N = require("neap.ffi")
+local argument = require("neap.argument")
 local fail = require("neap.fail")
 local plan_live = require("neap.checkpoint.plan_live")
 local stages = require("neap.checkpoint.stages")
@@ -85,18 +86,19 @@ local function mode_to_c(place, action, profile)
     local names = { "nil (store all)" }
     for _, mode in ipairs(stage and stage.modes or {}) do names[#names + 1] = mode.name end
     fail.usage("%s: stage %d has no mode '%s'; expected %s", place, action.stage,
-      tostring(action.mode), table.concat(names, ", "))
+      argument.word(action.mode), table.concat(names, ", "))
   end
   return number
 end
 
 local function action_to_c(place, action, to, profile)
   if type(action) ~= "table" then
-    fail.usage("%s is %s; expected a table { op =, stage =, ... }", place, tostring(action))
+    fail.usage("%s is %s; expected a table { op =, stage =, ... }", place, argument.shown(action))
   end
   word(place, "op", action.op, OPS)
   if not whole.is(action.stage, 0, 2 ^ 31 - 1) then
-    fail.usage("%s: stage is %s; expected a whole number from 0", place, tostring(action.stage))
+    fail.usage("%s: stage is %s; expected a whole number from 0", place,
+      argument.shown(action.stage))
   end
   if action.mode ~= nil then to.mode = mode_to_c(place, action, profile) end
   to.stage = action.stage
@@ -120,10 +122,11 @@ end
 function M.to_c(plan, n_stages, profile)
   if type(plan) ~= "table" or type(plan.actions) ~= "table" then
     fail.usage("a plan is a table { actions = { { op =, stage = }, ... } }; found %s",
-      type(plan) == "table" and "no actions" or tostring(plan))
+      type(plan) == "table" and "no actions" or argument.shown(plan))
   end
   if plan.n_stages ~= nil and plan.n_stages ~= n_stages then
-    fail.usage("the plan is for %s stages, the profile has %d", tostring(plan.n_stages), n_stages)
+    fail.usage("the plan is for %s stages, the profile has %d", argument.shown(plan.n_stages),
+      n_stages)
   end
   local n = #plan.actions
   local actions = ffi.new("neap_action[?]", math.max(n, 1))
@@ -168,7 +171,7 @@ local function check_names(plan, profile)
   for i, stage in ipairs(profile.stages) do
     if list[i] ~= stage.name then
       fail.usage("the plan is of another chain: its stage %d is '%s', the profile's is '%s'", i - 1,
-        tostring(list[i]), stage.name)
+        argument.word(list[i]), stage.name)
     end
   end
 end
