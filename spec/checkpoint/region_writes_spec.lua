@@ -140,4 +140,55 @@ describe("writing in place", function()
       .. "first forward by sgd", message, 1, true)
     plain:free()
   end)
+
+  for name, write in pairs(writes) do
+    it(name .. " by a stage to its input is an error that names the stage, under every plan",
+      function()
+      local Writer = neap.nn.class("Writer")
+      function Writer:forward(x) -- luacheck: ignore 212
+        local y = op.scale(x, 2)
+        write(x)
+        return y
+      end
+      local chain = neap.nn.Sequential({ { "layer", models.Layer(16, 0) }, { "writer", Writer() },
+        { "loss", models.Loss() } })
+      local like, batch = models.chain(2, 16), models.batch(10, 16)
+      local profile = neap.profile(like, batch)
+      for _, policy in ipairs({ "none", "all", "segments:2", "by_name:layer.1" }) do
+        local message = regions.failure("modified in place", models.run, chain, batch,
+          neap.plan(policy, profile))
+        assert.matches("stage 'writer'", message)
+        assert.matches("written in place", message)
+        assert.matches(name .. " in stage 'writer'", message, 1, true)
+      end
+      rawget(chain, "_executor"):free()
+      chain:free()
+      like:free()
+    end)
+  end
+
+  it("to what a stage saved names the stage and op that saved it, and the writer", function()
+    local kept
+    local Saver, Writer = neap.nn.class("Saver"), neap.nn.class("Writer")
+    function Saver:forward(x) -- luacheck: ignore 212
+      kept = op.scale(x, 2):detach()
+      C.neap_scope_leave(kept.id)
+      return op.gelu(x * kept)
+    end
+    function Writer:forward(x) -- luacheck: ignore 212
+      kept:fill(1)
+      return op.scale(x, 1)
+    end
+    local chain = neap.nn.Sequential({ { "layer", models.Layer(16, 0) }, { "saver", Saver() },
+      { "writer", Writer() }, { "loss", models.Loss() } })
+    local like, batch = models.chain(3, 16), models.batch(10, 16)
+    local message = regions.failure("modified in place", models.run, chain, batch,
+      neap.plan("none", neap.profile(like, batch)))
+    assert.matches("^stage 'saver' backward: multiply in stage 'saver': its saved input 2 was "
+      .. "written in place after forward by fill in stage 'writer'", message)
+    kept:free()
+    rawget(chain, "_executor"):free()
+    chain:free()
+    like:free()
+  end)
 end)

@@ -108,7 +108,8 @@ describe("selective recomputation of a transformer", function()
     it("a function keeps what it says in each stage, rules keep it in some", function()
       local none = counted("none", NAMES).linear
       local function rules(mode)
-        return { rules = { { "block", { policy = "selective", keep = first_two(), name = mode } } } }
+        return { rules = { { "block", { policy = "selective", keep = first_two(),
+          name = mode } } } }
       end
       -- of each block's 4 products 2 are kept, the third runs again, the last is not needed
       assert.equal(none + 2, counted(rules("mine"), NAMES).linear)
