@@ -48,6 +48,24 @@ describe("a checkpointed region", function()
     end)
   end
 
+  it("around each block of a transformer gives the bits of keep-all, outside of any plan", function()
+    local gpt, batch = models.gpt(2), models.tokens()
+    local ctx, found = { batch = batch }, {}
+    for k, checkpoint in ipairs({ regions.plain, neap.checkpoint }) do
+      gpt:zero_grad()
+      neap.rng({ seed = 5, step = 1, n_items = 2 })
+      neap.scope(function()
+        local x = gpt.stages[1].module(batch.inputs, ctx)
+        for i = 2, 3 do x = checkpoint(gpt.stages[i].module, x) end
+        local loss = gpt.stages[4].module(x, ctx)
+        loss:backward()
+        found[k] = { loss:bits(), models.gradient_bits(gpt) }
+      end)
+    end
+    assert.same(found[1], found[2])
+    gpt:free()
+  end)
+
   it("draws the random numbers after it that a plain call would leave", function()
     local drawn = same(sandwich({}))
     local ones = 0
