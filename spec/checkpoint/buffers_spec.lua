@@ -145,6 +145,26 @@ describe("a buffer", function()
     end)
   end
 
+  it("is seen as it was by regions inside of regions, three deep", function()
+    neap.manual_seed(3)
+    local layer = Stage()
+    local parameters = {}
+    for _, p in ipairs(layer:parameters()) do parameters[#parameters + 1] = p.tensor end
+    local found = {}
+    for k, checkpoint in ipairs({ regions.plain, neap.checkpoint }) do
+      for _, buffer in ipairs(layer:buffers()) do buffer.tensor:fill(0.25) end
+      found[k] = { regions.run(function(x)
+        local function nest(y, depth)
+          if depth == 0 then return layer(y) end
+          return checkpoint(function(z) return nest(layer(nest(z, depth - 1)), depth - 1) end, y)
+        end
+        return op.mean(nest(x, 3))
+      end, { parameters = parameters }), bits(layer) }
+    end
+    assert.same(found[1], found[2])
+    layer:free()
+  end)
+
   it("is as before after a step that failed, wherever it failed", function()
     local fuse
     local Bomb = neap.nn.class("Bomb")

@@ -48,7 +48,7 @@ describe("a checkpointed region", function()
     end)
   end
 
-  it("around each block of a transformer gives the bits of keep-all, outside of any plan", function()
+  it("around each block of a transformer gives the bits of keep-all", function()
     local gpt, batch = models.gpt(2), models.tokens()
     local ctx, found = { batch = batch }, {}
     for k, checkpoint in ipairs({ regions.plain, neap.checkpoint }) do
