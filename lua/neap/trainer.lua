@@ -261,7 +261,7 @@ end
 ---@param row table
 ---@return string
 function Trainer:step_line(row)
-  local eta = (self.config.steps - row.step) * self:median_seconds()
+  local eta = math.max(0, self.config.steps - row.step) * self:median_seconds()
   local function mib(b) return string.format("%.1f", b / 2 ^ 20) end
   return string.format("step %d/%d loss %.4f gnorm %.2f lr %.1e %.0f ms %.0f tok/s peak %s/%s MiB "
     .. "(predicted/measured) eta %s", row.step, self.config.steps, row.loss, row.grad_norm, row.lr,

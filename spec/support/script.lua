@@ -47,20 +47,23 @@ end
 ---@param arguments string[]
 ---@param directory string  where it runs
 ---@param most_kib integer|nil  of its own memory, as the system counts (ulimit -d)
+---@param fed { input: string, set: string|nil }|nil  what stdin holds; "NAME=value", set beside
 ---@return { status: integer, out: string, err: string }
-function M.run(script, arguments, directory, most_kib)
-  local words = {}
+function M.run(script, arguments, directory, most_kib, fed)
+  local words, input = {}, directory .. "/.in"
+  if fed then M.write(input, fed.input) end
   for i, word in ipairs(arguments) do words[i] = quote(word) end
   local out, err = directory .. "/.out", directory .. "/.err"
   -- no LUA_PATH: a script finds its modules by itself
-  local status = os.execute(string.format("cd %s && %s env -u LUA_PATH timeout 300 luajit %s %s "
-    .. ">%s 2>%s",
-    quote(directory), limit(most_kib),
-    quote(M.root() .. "/" .. script), table.concat(words, " "), out, err))
+  local status = os.execute(string.format("cd %s && %s env -u LUA_PATH %s timeout 300 "
+    .. "luajit %s %s >%s 2>%s %s", quote(directory), limit(most_kib), fed and fed.set or "",
+    quote(M.root() .. "/" .. script), table.concat(words, " "), out, err,
+    fed and "<" .. input or ""))
   local result = { status = status > 255 and math.floor(status / 256) or status,
     out = contents(out), err = contents(err) }
   os.remove(out)
   os.remove(err)
+  os.remove(input)
   return result
 end
 

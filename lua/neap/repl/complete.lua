@@ -89,7 +89,7 @@ local function files(prefix)
   return list
 end
 
--- the text between the last open quote and the cursor, and the word that is called with it
+-- where the last open quote's text begins, and the word that is called with it; false in a comment
 local function open_string(before)
   local quote, start, at = nil, nil, 1
   while at <= #before do
@@ -101,7 +101,7 @@ local function open_string(before)
     elseif not quote and (c == '"' or c == "'") then
       quote, start = c, at + 1
     elseif not quote and before:sub(at, at + 1) == "--" then
-      return nil
+      return false
     end
     at = at + 1
   end
@@ -140,6 +140,7 @@ end
 ---@return string[] candidates  sorted; each begins with the word
 function M.candidates(evaluator, before)
   local start, called = open_string(before)
+  if start == false then return "", {} end
   if start then
     local word, list = in_string(evaluator, before:sub(start), called)
     return word, starting_with(list, word)
@@ -147,7 +148,7 @@ function M.candidates(evaluator, before)
   local path, separator, part = before:match("([%a_][%w_%.]*)([%.:])([%w_]*)$")
   if path then return part, starting_with(fields(evaluator, path, separator), part) end
   local word = before:match("[%a_][%w_]*$") or ""
-  if before:find("[%w_%)%]}%.:]$") and word == "" then return "", {} end
+  if before:find("[%w_%)%]}%.:'\"]$") and word == "" then return "", {} end
   local list = { unpack(KEYWORDS) }
   for _, name in ipairs(evaluator:names()) do
     if name:find("^[%a_][%w_]*$") then list[#list + 1] = name end

@@ -2,14 +2,15 @@
 local ffi_neap = require("neap.ffi")
 local argument = require("neap.argument")
 local config_module = require("neap.config")
+local device_module = require("neap.device")
 local fail = require("neap.fail")
 local forecast_module = require("neap.forecast")
 local keeping = require("neap.checkpoint.keeping")
 local main_job = require("neap.main_job")
 local policy = require("neap.checkpoint.policy")
+local session_runs = require("neap.repl.session_runs")
 local trainer_module = require("neap.trainer")
-local undo = require("neap.repl.undo")
-local C, check = ffi_neap.C, ffi_neap.check
+local C = ffi_neap.C
 
 local M = {}
 
@@ -71,11 +72,19 @@ end
 --- Reads a config and makes its model; the one before stays when that fails.
 ---@param config string|table  a path, or keys
 function Session:load(config)
-  local trainer = trainer_module.new(read_config(self, config),
-    { build = main_job.build, tell = self.tell })
-  local ok, err = pcall(trainer.prepare, trainer)
+  local before, trainer = device_module.current(), nil
+  local ok, err = pcall(function()
+    trainer = trainer_module.new(read_config(self, config),
+      { build = main_job.build, tell = self.tell })
+    trainer:prepare()
+  end)
   if not ok then
-    if trainer.model then trainer.model:free() end
+    if trainer and trainer.model then trainer.model:free() end
+    local opened = device_module.current()
+    if opened ~= before then
+      pcall(opened.close, opened) -- the one of another model stays
+      device_module.make_current(before)
+    end
     error(err, 0)
   end
   self:adopt(trainer, type(config) == "string" and config or "a table")
@@ -115,7 +124,7 @@ local function forecast_for(self, specs)
   return self.forecasts[key]
 end
 
---- What a policy takes in a step. Raises "does not fit" where no plan keeps its plan budget.
+--- What a policy takes in a step.
 ---@param spec neap.Policy
 ---@param o { chunk: integer|nil, with: neap.Policy[]|nil }|nil  with: its modes are measured too
 ---@return neap.SessionRow
@@ -137,6 +146,13 @@ function Session:check_fits(row)
   row.forecast:refuse(row.spec.text, row.prediction, self.trainer.device.budget_bytes)
 end
 
+--- The row of a policy that somebody asks for; "does not fit" where no plan keeps its budget.
+function Session:wanted(spec, o)
+  local row = self:row(spec, o)
+  if row.prediction.infeasible then fail.raise("does not fit", row.prediction.infeasible) end
+  return row
+end
+
 --- Makes a policy the one in use.
 ---@param spec neap.Policy
 ---@param chunk integer|nil
@@ -149,102 +165,7 @@ function Session:use(spec, chunk)
   return row
 end
 
-local function key_of(row) return row.spec.text .. " " .. row.chunks[1] end
-
----@class neap.Measured
----@field peak_bytes number        of the step, without what the session's user holds
----@field activation_bytes number  in forward and backward
----@field seconds number|nil
----@field user_bytes number
----@field tags table<string, number>  alive at the peak, by tag
-
-local function keep(self, row, others, peak, work, seconds)
-  local old = self.measured[key_of(row)]
-  work = work - others.work_bytes
-  local plan = row.prediction.plans[row.chunk]
-  if plan then plan.measured_peak_bytes = work end
-  self.measured[key_of(row)] = {
-    peak_bytes = math.max(peak - others.bytes, old and old.peak_bytes or 0),
-    activation_bytes = work, user_bytes = others.bytes,
-    tags = self.trainer.device:memory().tags_at_peak,
-    seconds = self.trainer.device:computes() and seconds or nil }
-end
-
--- bytes that are alive beside the training: tensors made at the prompt. Restarts both meters
-local function others_of(trainer)
-  local device = trainer.device.id
-  check(C.neap_memory_restart(device, C.NEAP_METER_STEP))
-  check(C.neap_memory_restart(device, C.NEAP_METER_WORK))
-  return { work_bytes = C.neap_memory_peak(device, C.NEAP_METER_WORK),
-    bytes = math.max(0, C.neap_memory_live(device) - trainer.forecast.fixed_bytes) }
-end
-
---- What was measured under a policy, nil where it never ran.
-function Session:measured_of(row) return self.measured[key_of(row)] end
-
---- Forward and backward of the next step's items under a policy, without an update: parameters,
---- optimizer, random numbers and position stay. Not run where it does not fit the device.
----@param row neap.SessionRow
----@return neap.Measured|nil
-function Session:trial(row)
-  local trainer = self.trainer
-  local budget = trainer.device.budget_bytes
-  if row.prediction.infeasible or budget and row.prediction.peak_bytes > budget then return nil end
-  local device, rng = trainer.device.id, ffi_neap.ffi.new("neap_rng_state")
-  local before = { trainer.forecast, trainer.prediction, trainer.chunks }
-  local buffers = undo.copy(trainer.model:buffers(), trainer.device:computes())
-  check(C.neap_rng_get(rng))
-  local others = others_of(trainer)
-  trainer.forecast, trainer.prediction, trainer.chunks = row.forecast, row.prediction,
-    row.chunks
-  local started = C.neap_now()
-  local ok, err = pcall(function()
-    trainer.norm:zero()
-    trainer:accumulate()
-    trainer.norm:measure()
-  end)
-  local seconds = C.neap_now() - started
-  trainer.forecast, trainer.prediction, trainer.chunks = unpack(before)
-  trainer.norm:zero()
-  undo.put_back(buffers)
-  C.neap_rng_set(rng)
-  if not ok then error(err, 0) end
-  keep(self, row, others, C.neap_memory_peak(device, C.NEAP_METER_STEP),
-    C.neap_memory_peak(device, C.NEAP_METER_WORK), seconds)
-  return self:measured_of(row)
-end
-
-local function steps(self, n)
-  local trainer = self.trainer
-  for i = 1, n do
-    self.running = i
-    local row = trainer:train_step()
-    if self.stop_asked() then fail.raise("interrupted", "after a step") end
-    if n <= 20 or i == 1 or i == n or i % math.ceil(n / 20) == 0 then
-      self.say(trainer:step_line(row))
-    end
-  end
-end
-
---- Optimizer updates. After Ctrl-C or an error everything is as before: none of them was done.
----@param n integer
----@return neap.SessionRow
-function Session:step(n)
-  local trainer = self:need()
-  argument.whole(n, "step: its argument", 1, 1e9)
-  local row = self:row(trainer.spec)
-  self:check_fits(row)
-  local kept, others = undo.take(trainer), others_of(trainer)
-  trainer.measured_peak, trainer.activation_peak = 0, 0
-  local ok, err = pcall(steps, self, n)
-  if not ok then
-    undo.restore(trainer, kept)
-    if not fail.is(err, "interrupted") then error(err, 0) end
-    fail.raise("interrupted", string.format("step: stopped by Ctrl-C in step %d of %d; the model, "
-      .. "its optimizer, random numbers and position in the data are as before", self.running, n))
-  end
-  keep(self, row, others, trainer.measured_peak, trainer.activation_peak, trainer:median_seconds())
-  return row
-end
+-- what runs and measures: trial, step, measured_of
+for name, fn in pairs(session_runs) do Session[name] = fn end
 
 return M

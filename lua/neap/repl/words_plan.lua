@@ -53,7 +53,8 @@ end
 --- The plan in use (or of another policy), a row a stage.
 function M.plan(session, spec)
   session:need()
-  local row = session:row(session:spec_of(spec))
+  local row = spec == nil and session:row(session:spec_of())
+    or session:wanted(session:spec_of(spec))
   return answer.about(session, row, { tostring((plan_of(row))) })
 end
 
@@ -148,7 +149,7 @@ function M.compare(session, ...)
   for i = 1, select("#", ...) do
     specs[i] = session:spec_of((select(i, ...)))
   end
-  for i, spec in ipairs(specs) do rows[i] = session:row(spec, { with = specs }) end
+  for i, spec in ipairs(specs) do rows[i] = session:wanted(spec, { with = specs }) end
   local lines = { compared(session, rows) }
   local plan, profile = plan_of(rows[1])
   local last = plan_of(rows[#rows])
