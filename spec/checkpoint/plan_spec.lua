@@ -120,6 +120,15 @@ least feasible budget 40.0 MiB
 least budget without recomputation 102.0 MiB]], tostring(plan))
   end)
 
+  it("folds equal neighbours of a long chain into one row, and hides nothing else", function()
+    local text = tostring(plans.build("segments:2", profile_of(101)))
+    assert.matches("\n  0 +block.0 +input +0 B +20.0 MiB +1\n", text)
+    assert.matches("\n  1 .. 49 +block.1 .. block.49 +nothing +0 B +20.0 MiB +1\n", text)
+    assert.matches("\n  50 .. 100 +block.50 .. head +everything +24.0 MiB +20.0 MiB +0\n", text)
+    assert.not_matches("\n  7 +", text)
+    assert.matches("\n  7 +block.7 ", tostring(plans.build("segments:2", profile_of(39))))
+  end)
+
   it("shows what can be known without a profile, and what is wrong with it", function()
     local plan = plans.new({ n_stages = 1, actions = { { op = "forward", stage = 0,
       keep = "everything" } } })

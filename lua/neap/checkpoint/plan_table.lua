@@ -5,7 +5,7 @@ local stages = require("neap.checkpoint.stages")
 
 local M = {}
 
-local MOST_SOLVED = 64
+local MOST_SOLVED, MOST_ROWS = 64, 40
 
 ---@class neap.PlanRow
 ---@field keep string|nil  after its first forward
@@ -59,6 +59,29 @@ local function aligned(rows, n_left)
   return lines
 end
 
+-- in a long chain consecutive stages that differ in number and name alone share a row
+local function folded(rows, n_names)
+  if #rows <= MOST_ROWS then return rows end
+  local out, k = { rows[1] }, 2
+  while k <= #rows do
+    local last = k
+    local function same(a, b)
+      for c = n_names + 1, #a do
+        if a[c] ~= b[c] then return false end
+      end
+      return true
+    end
+    while last < #rows and same(rows[k], rows[last + 1]) do last = last + 1 end
+    local row = rows[k]
+    if last > k then
+      for c = 1, n_names do row[c] = row[c] .. " .. " .. rows[last][c] end
+    end
+    out[#out + 1] = row
+    k = last + 1
+  end
+  return out
+end
+
 local function stage_lines(plan, profile)
   local found = M.rows(plan)
   local rows = { profile and { "stage", "name", "keeps", "kept", "residuals", "recomputed" }
@@ -77,7 +100,7 @@ local function stage_lines(plan, profile)
       rows[i + 2] = { tostring(i), keep, again }
     end
   end
-  return aligned(rows, profile and 3 or 2)
+  return aligned(folded(rows, profile and 2 or 1), profile and 3 or 2)
 end
 
 local function percent_over(cost, base)
