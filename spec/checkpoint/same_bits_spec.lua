@@ -124,8 +124,8 @@ describe("every plan gives the bits of keep-all", function()
           neap.threads(threads)
           local model, batch = fresh(net)
           local profile = neap.profile(model, batch, { cost = "flops", modes = { "matmul" } })
-          local specs, expected = specs_of(profile), nil
-          expected = run(model, batch, neap.plan("none", profile), profile)
+          local specs = specs_of(profile)
+          local expected = run(model, batch, neap.plan("none", profile), profile)
           free(model, batch)
           for _, spec in ipairs(specs) do
             local again, its_batch = fresh(net)
