@@ -52,6 +52,7 @@ function M.run(loss, o)
     y:backward()
     out.x = x:grad():bits()
     for k, p in ipairs(o.parameters or {}) do out[k] = p:grad():bits() end
+    assert.equal(0, M.place())
     out.random = neap.op.dropout(neap.full({ 32 }, 1), 0.5):bits()
     return out
   end)
