@@ -75,7 +75,7 @@ describe("the frontier of short chains", function()
         end
       end
       report(kind, gaps)
-      assert.is_true(gaps.sum / gaps.n < 0.01)
+      assert.is_true(gaps.sum / gaps.n < 0.02)
     end
   end)
 

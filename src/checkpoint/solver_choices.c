@@ -133,10 +133,13 @@ neap__split neap__choice_split(neap__apart *x, neap__problem p, const neap__choi
     return kept_split(x, p, c);
   }
   if (c->kind == NEAP__AGAIN) {
-    /* the first pass keeps x_s alone, and then all begins anew */
+    /* the first pass keeps x_s alone; the loss gradient appears at its end, and all begins anew */
+    int64_t sweep = *at(x, x->sweep_peaks, p.s, n);
+    int64_t end = chain->parts[p.s].in_bytes + chain->parts[n - 1].out_bytes -
+                  neap__shared_bytes(chain, p.s, n) + chain->parts[n - 1].grad_in;
     return (neap__split){
         .a = *neap__problem_list(x, (neap__problem){NEAP__WHOLE, p.s, p.k, n}),
-        .floor = *at(x, x->sweep_peaks, p.s, n) + chain->parts[n - 1].grad_in,
+        .floor = sweep > end ? sweep : end,
         .cost = neap__sweep_cost(chain, p.s, n),
     };
   }
