@@ -85,8 +85,8 @@ end
 
 ---@class neap.Frontier
 ---@field exact boolean  no list was cut and every split looked at
----@field gap number  estimate of how much more a point costs than the exact one, as a fraction: twice
---- the largest excess of a solve that looks at half as much; 0 when exact
+---@field gap number  estimate of how much more a point costs than the exact one, as a fraction:
+--- twice the largest excess of a solve that looks at half as much; 0 when exact
 ---@field least_bytes number  least peak of any point
 local Frontier = {}
 Frontier.__index = Frontier
