@@ -3,6 +3,7 @@
 local N = require("neap.ffi")
 local argument = require("neap.argument")
 local chunk_memory = require("neap.chunk_memory")
+local chunk_script = require("neap.chunk_script")
 local device_module = require("neap.device")
 local fail = require("neap.fail")
 local unchanged = require("neap.unchanged")
@@ -145,13 +146,23 @@ local function climb(prober, forward_at, memory)
   return outcome_of(prober, failure, free)
 end
 
-local option_names = { "cap", "floor", "target", "forward_at", "memory", "settle", "device",
-  "log" }
+local option_names = { "mode", "cap", "floor", "target", "forward_at", "memory", "settle",
+  "device", "log" }
+local MODES = { "forward", "step" }
 
---- Finds how many items a forward may take: runs real forwards on the ladder floor, 2 floor, ..,
---- cap and measures each while its result is alive; then everything is as before: memory,
---- randomness, buffers, gradients. Only running out of memory is an answer; another error is
---- raised at once.
+--- Finds how many items fit.
+---
+--- mode = "forward" (the default) asks how many a forward may take: real forwards run on the
+--- ladder floor, 2 floor, .., cap, each measured while its result lives; then everything is as
+--- before: memory, randomness, buffers, gradients. Only running out of memory is an answer; another
+--- error is raised at once.
+---
+--- mode = "step" asks how many a whole step may take, exactly. Its options: model, batch (makes n
+--- items, { inputs =, targets = }), plan (a policy, a plan, or function(n) that gives one, or nil
+--- and why not; none when not given; policies that look at bytes need the function), cap, floor
+--- (1), margin (share of the memory that stays free: 0, on cuda 0.05), device, memory, settle, log
+--- (a line a trial too). A trial is a forward and backward of exactly n items beside all that is
+--- there: make the optimizer first. The size that is returned has run.
 ---@param options { cap: number, forward_at: fun(n: number): any, floor?: number, target?: number,
 --- memory?: "machine"|fun(): (number|nil, number|nil), settle?: fun(), device?: neap.Device,
 --- log?: false|fun(line: string) }
@@ -162,7 +173,12 @@ local option_names = { "cap", "floor", "target", "forward_at", "memory", "settle
 ---@return number|nil n  nil: see the outcome
 ---@return neap.ChunkOutcome outcome
 function M.auto(options)
-  argument.options(argument.table(options, "auto_chunk: its argument"), "auto_chunk", option_names)
+  local mode = argument.table(options, "auto_chunk: its argument").mode
+  if mode == "step" then return chunk_script.auto(options) end
+  if mode ~= nil and mode ~= "forward" then
+    fail.usage("auto_chunk: %s", fail.unknown("mode", argument.word(mode), MODES))
+  end
+  argument.options(options, "auto_chunk", option_names)
   argument.fn(options.forward_at, "auto_chunk: forward_at")
   local cap = whole.u64(options.cap, "auto_chunk: cap")
   local floor = options.floor == nil and smaller(ffi.new("uint64_t", FLOOR), cap)

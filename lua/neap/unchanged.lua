@@ -35,11 +35,11 @@ local function put_back(copies)
   end
 end
 
--- gradients that appeared meanwhile belong to their leaves: they stay, as zeros
-local function zero_new(copies)
+-- gradients that appeared meanwhile go: their leaves make new ones, zeros, when somebody asks
+local function free_new(copies)
   local ids, n = list(C.NEAP_TAG_GRADIENTS)
   for i = 0, n - 1 do
-    if not copies[ids[i]] then check(C.neap_tensor_fill(ids[i], 0)) end
+    if not copies[ids[i]] then C.neap_tensor_free(ids[i]) end
   end
 end
 
@@ -77,7 +77,7 @@ function M.run(look, fn, ...)
   put_back(buffers)
   if gradients then
     put_back(gradients)
-    zero_new(gradients)
+    free_new(gradients)
   end
   check(C.neap_rng_set(rng))
   if not looked then error(value, 0) end

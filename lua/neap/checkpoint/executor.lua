@@ -29,13 +29,8 @@ local rng_before = ffi.new("neap_rng_state")
 local ACTIVATIONS = C.NEAP_TAG_ACTIVATIONS
 local PLAIN = stage_run.PLAIN
 
----@param chain neap.Chain
----@param options? { check?: "shape"|"value"|"none" }  how recomputations are compared with the
----  first forward; "value" keeps a copy of every saved tensor (tag check)
----@return neap.Executor
-function M.new(chain, options)
-  stage_run.check_chain(chain, "executor")
-  options = argument.options(options, "executor", { "check" })
+-- held: the copies of buffers that another executor of this model holds
+local function make(chain, options, held)
   local n = #chain.stages
   local self = setmetatable({
     chain = chain, n = n, ctx = {}, manager = manager_module.new("none"),
@@ -47,9 +42,27 @@ function M.new(chain, options)
   for i = 0, n do
     self.x[i], self.n_x[i], self.hold[i], self.tape[i], self.mode[i] = {}, 0, {}, 0, false
     self.saved_bytes[i], self.costs[i] = 0, 0
-    self.buffers[i] = i < n and buffers.of(chain.stages[i + 1].module) or false
+    self.buffers[i] = not held and i < n and buffers.of(chain.stages[i + 1].module) or false
   end
+  if held then self.buffers = held end
   return self
+end
+
+---@param chain neap.Chain
+---@param options? { check?: "shape"|"value"|"none" }  how recomputations are compared with the
+---  first forward; "value" keeps a copy of every saved tensor (tag check)
+---@return neap.Executor
+function M.new(chain, options)
+  stage_run.check_chain(chain, "executor")
+  return make(chain, argument.options(options, "executor", { "check" }))
+end
+
+--- Another executor of the same model, with a store of its own, that uses the copies of buffers
+--- that this one holds: no memory beyond this one's. Not to be freed.
+---@return neap.Executor
+function Executor:beside()
+  argument.self(self, Executor, "executor:beside")
+  return make(self.chain, {}, self.buffers)
 end
 
 --- Tells what stages keep and cost, for the manager's statistics, and what modes keep.
