@@ -13,7 +13,7 @@ local function alone(name, body) it(name, function() coroutine.wrap(body)() end)
 describe("ResNet", function()
   local device, null
   before_each(function()
-    null = neap.device("null")
+    null = neap.device("null", { size = "1TiB" })
     device = neap.device("cpu", { budget = "1GiB" })
     neap.manual_seed(1)
     neap.threads(1)
