@@ -15,7 +15,7 @@ local function failure(fn, ...)
 end
 
 describe("randomness", function()
-  it("A1: dropout in a recomputed region has the same mask, loss and gradients bit for bit",
+  it("dropout in a recomputed region has the same mask, loss and gradients bit for bit",
     function()
     neap.device("cpu")
     local chain, batch = models.chain(6, 32, 0.5), models.batch(8, 32)
@@ -31,7 +31,7 @@ describe("randomness", function()
     assert.not_equal(kept.loss, models.run(other, batch, neap.plan("none", profile)).loss)
   end)
 
-  it("A2: numbers drawn after the backward of a recomputed region are those without", function()
+  it("numbers drawn after the backward of a recomputed region are those without", function()
     neap.device("cpu")
     local chain, batch = models.chain(4, 16, 0.5), models.batch(4, 16)
     local profile = neap.profile(chain, batch)
@@ -49,7 +49,7 @@ describe("randomness", function()
 end)
 
 describe("gradients that must be there", function()
-  it("C1: parameters get gradients in a region whose input needs none", function()
+  it("parameters get gradients in a region whose input needs none", function()
     neap.device("cpu")
     local chain, batch = models.chain(3, 16), models.batch(4, 16)
     assert.equal(0, C.neap_tensor_needs_grad(batch.inputs.id))
@@ -61,7 +61,7 @@ describe("gradients that must be there", function()
     end
   end)
 
-  it("C2: a region in which nothing needs a gradient records nothing, and backward is no error",
+  it("a region in which nothing needs a gradient records nothing, and backward is no error",
     function()
     neap.device("cpu")
     local Constant = neap.nn.class("Constant")
@@ -83,7 +83,7 @@ describe("gradients that must be there", function()
     end
   end)
 
-  it("C3: every parameter has a gradient equal to the run without recomputation", function()
+  it("every parameter has a gradient equal to the run without recomputation", function()
     neap.device("cpu")
     neap.manual_seed(1)
     local chain = neap.nn.GPT({ vocabulary = 11, context = 8, width = 16, n_layer = 3, n_head = 2 })
@@ -105,7 +105,7 @@ describe("gradients that must be there", function()
 end)
 
 describe("evaluation", function()
-  it("D11: records nothing and recomputes nothing, whatever the policy", function()
+  it("records nothing and recomputes nothing, whatever the policy", function()
     local device = neap.device("cpu", { budget = "1GiB" })
     local chain, batch = models.chain(6, 16), models.batch(8, 16)
     local executor = neap.executor(chain)
@@ -128,7 +128,7 @@ describe("evaluation", function()
 end)
 
 describe("segments and names", function()
-  it("E1: 9 stages in 5 segments differ in length by at most 1", function()
+  it("9 stages in 5 segments differ in length by at most 1", function()
     local segments = neap.segment_checkpointer(5, 9)
     local boundaries = {}
     for i = 0, 8 do
@@ -137,7 +137,7 @@ describe("segments and names", function()
     assert.same({ 0, 1, 3, 5, 7, 8 }, boundaries)
   end)
 
-  it("E2: more segments than stages, 0, negative, 2.5 and NaN name the allowed range", function()
+  it("more segments than stages, 0, negative, 2.5 and NaN name the allowed range", function()
     neap.device("cpu")
     local chain, batch = models.chain(5, 16), models.batch(2, 16)
     local profile = neap.profile(chain, batch)
@@ -153,7 +153,7 @@ describe("segments and names", function()
     end
   end)
 
-  it("E7: a name that matches no stage lists close ones; duplicate stage names do not build",
+  it("a name that matches no stage lists close ones; duplicate stage names do not build",
     function()
     neap.device("cpu")
     local chain, batch = models.chain(3, 16), models.batch(2, 16)
@@ -164,7 +164,7 @@ describe("segments and names", function()
 end)
 
 describe("memory", function()
-  it("F1: of 16 and more stages, measured, is lower with recomputation than without", function()
+  it("of 16 and more stages, measured, is lower with recomputation than without", function()
     local device = neap.device("cpu", { budget = "1GiB" })
     local chain, batch = models.chain(20, 32), models.batch(64, 32)
     local profile = neap.profile(chain, batch)
@@ -180,7 +180,7 @@ describe("memory", function()
     assert.is_true(peak("every_n:2") < none)
   end)
 
-  it("F3: backward never rebuilds all segments at once: boundaries and one segment bound the "
+  it("backward never rebuilds all segments at once: boundaries and one segment bound the "
     .. "peak", function()
     local device = neap.device("cpu", { budget = "1GiB" })
     local chain, batch = models.chain(24, 32), models.batch(64, 32)
@@ -199,7 +199,7 @@ describe("memory", function()
 end)
 
 describe("chunks", function()
-  it("G20: 10 items in chunks of 4, 4, 2 equal one batch of 10, not a mean of means", function()
+  it("10 items in chunks of 4, 4, 2 equal one batch of 10, not a mean of means", function()
     neap.device("cpu")
     local chain, batch = models.chain(3, 16, 0.3), models.batch(10, 16)
     local plan = neap.plan("none", neap.profile(chain, batch))

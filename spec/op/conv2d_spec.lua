@@ -147,7 +147,7 @@ describe("neap.op.conv2d", function()
   end
 
   it("saves x for the weight's gradient, the weight for x's, nothing for the bias", function()
-    local device = neap.device("null")
+    local device = neap.device("null", { size = 0 })
     local x, w = 3 * 4 * 9 * 8 * 4, math.ceil(5 * 4 * 9 * 4 / 64) * 64
     assert.equal(x + w, bytes(device, { x = true, w = true, b = true }, 3, 1).saved)
     assert.equal(x, bytes(device, { w = true, b = true }, 3, 1).saved)
@@ -158,7 +158,7 @@ describe("neap.op.conv2d", function()
   end)
 
   it("takes scratch for a few columns, and none where x is its own columns", function()
-    local device = neap.device("null")
+    local device = neap.device("null", { size = 0 })
     local function rounded(elements) return math.ceil(elements * 4 / 64) * 64 end
     local wide = bytes(device, { x = true, w = true, b = true }, 3, 1)
     assert.equal(rounded(3 * 5 * 7 * 6) + rounded(3 * 36 * 7 * 6), wide.forward)
@@ -171,7 +171,7 @@ describe("neap.op.conv2d", function()
   end)
 
   it("takes the same bytes on null and cpu", function()
-    local null, cpu = neap.device("null"), neap.device("cpu")
+    local null, cpu = neap.device("null", { size = 0 }), neap.device("cpu")
     for _, wants in ipairs({ { x = true, w = true, b = true }, { x = true }, { w = true },
       { b = true } }) do
       for _, k in ipairs({ 1, 3 }) do
@@ -220,7 +220,7 @@ describe("neap.op.conv2d", function()
       return neap.op.conv2d(neap.zeros({ 1, 1, 2, 2 }, { dtype = "i32" }),
         neap.zeros({ 1, 1, 1, 1 }))
     end, "input 1", "i32")
-    local device = neap.device("null")
+    local device = neap.device("null", { size = 0 })
     neap.with_device(device, function()
       -- columns of 2^46 floats a row, 2^20 wide
       local ok, err = pcall(neap.scope, function()

@@ -18,6 +18,10 @@ end
 ---@param o table|nil  and `keys`, over the tiny model's
 function M.new(data, o)
   o = o or {}
+  -- what earlier specs left to the collector would count as the person's own tensors
+  jit.flush()
+  collectgarbage()
+  collectgarbage()
   local self = { said = {}, complaints = {} }
   self.repl = repl_module.new({
     say = function(text) self.said[#self.said + 1] = text end,
