@@ -106,7 +106,7 @@ describe("the executor", function()
   end)
 
   for _, when in ipairs({ "first forward", "recomputation", "backward" }) do
-    it("D6: leaves memory, tapes and scopes as before after an error in a " .. when, function()
+    it("leaves memory, tapes and scopes as before after an error in a " .. when, function()
       local armed = false
       local Bomb = neap.nn.class("Bomb")
       local broken = op.define({ name = "broken_in_" .. when:gsub(" ", "_"), n_inputs = 1,
