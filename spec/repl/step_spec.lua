@@ -43,7 +43,7 @@ describe("step at the prompt", function()
       end })
       repl.feed("step(1)")
       local before = state()
-      asked, at = 0, stop
+      asked, at = -1, stop -- the first question is whether to begin
       local said, complaint = repl.feed("step(3)")
       assert.matches(string.format("stopped by Ctrl%%-C in step %d of 3", math.ceil(stop / 3)),
         complaint)

@@ -18,15 +18,18 @@ Evaluator.__index = Evaluator
 
 local CHUNK = "=line"
 local COUNT = 10000
+local STOPPED = "stopped by Ctrl-C"
 
--- a word runs without the hook: it stops by itself, where its work is whole
-local function unhooked(fn)
+-- a word runs without the hook: it stops by itself, where its work is whole. Setting the hook again
+-- starts its count again, so a loop of words asks before each
+local function unhooked(self, fn)
   local function finish(hook, mask, count, ok, ...)
     debug.sethook(hook, mask, count)
     if not ok then error((...), 0) end
     return ...
   end
   return function(...)
+    if self.stop_asked and self.stop_asked() then fail.raise("interrupted", STOPPED) end
     local hook, mask, count = debug.gethook()
     debug.sethook()
     return finish(hook, mask, count, pcall(fn, ...))
@@ -40,7 +43,7 @@ end
 function M.new(o)
   local self = setmetatable({ words = {}, say = o.say, complain = o.complain,
     stop_asked = o.stop_asked }, Evaluator)
-  for name, fn in pairs(o.words) do self.words[name] = unhooked(fn) end
+  for name, fn in pairs(o.words) do self.words[name] = unhooked(self, fn) end
   self.env = setmetatable({}, { __index = function(_, name)
     local value = self.words[name]
     if value == nil and o.values then value = o.values(name) end
@@ -81,7 +84,7 @@ local function hook_of(self)
     local info = debug.getinfo(2, "S")
     if info and info.source == CHUNK then
       debug.sethook()
-      fail.raise("interrupted", "stopped by Ctrl-C")
+      fail.raise("interrupted", STOPPED)
     end
   end
 end
