@@ -130,7 +130,8 @@ describe("a line at the prompt", function()
     asked = -1e9
     assert.equal("true", (stopped.feed("n > 1000 and n < 3e7")))
     asked = 0
-    assert.equal("error: stopped by Ctrl-C", select(2, stopped.feed("for i = 1, 1e5 do help() end")))
+    assert.equal("error: stopped by Ctrl-C",
+      select(2, stopped.feed("for i = 1, 1e5 do help() end")))
   end)
 
   it("shows a long table's first items and how many there are", function()

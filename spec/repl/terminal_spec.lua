@@ -165,6 +165,27 @@ describe("the REPL in a terminal", function()
     await("error: stopped by Ctrl%-C\nneap>$")
   end)
 
+  it_shows("gives the terminal back when SIGTERM ends it, and nobody else is ended", function()
+    start("sh -c 'echo \\$\\$ >pid; exec \\\"\\$@\\\"' sh")
+    press("'half a l'")
+    await("neap> half a l$")
+    local pid = io.open(directory .. "/pid"):read("*l")
+    shell("kill -TERM %s", pid)
+    await("left with 143")
+    start("sh -c 'echo \\$\\$ >pid; exec \\\"\\$@\\\"' sh")
+    pid = io.open(directory .. "/pid"):read("*l")
+    shell("kill -INT %s", pid)
+    await("neap>\nneap>$")
+    enter("7")
+    await("\n7\nneap>$")
+    tmux("kill-server") -- the terminal is gone: so is the process
+    for _ = 1, WAIT_TENTHS do
+      if select(2, shell("kill -0 %s", pid)) ~= 0 then return end
+      os.execute("sleep 0.1")
+    end
+    error("it lives on without its terminal")
+  end)
+
   it_shows("says loudly that libedit is missing, and reads on without it", function()
     script.write(directory .. "/no_libedit.lua", "local ffi, load = require('ffi'), "
       .. "require('ffi').load\nffi.load = function(name, ...)\n  if name:find('libedit') then "

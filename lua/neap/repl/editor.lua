@@ -23,6 +23,7 @@ const neap_lineinfo *el_line(void *);
 int el_insertstr(void *, const char *);
 void el_deletestr(void *, int);
 void el_push(void *, const char *);
+void el_resize(void *);
 void *history_init(void);
 void history_end(void *);
 int history(void *, neap_histevent *, int, ...);
@@ -30,10 +31,11 @@ int poll(neap_pollfd *, unsigned long, int);
 char *setlocale(int, const char *);
 ]])
 
-local EL_PROMPT, EL_EDITOR, EL_SIGNAL, EL_BIND, EL_SETTY, EL_HIST = 0, 2, 3, 4, 8, 10
+local EL_PROMPT, EL_EDITOR, EL_BIND, EL_SETTY, EL_HIST = 0, 2, 4, 8, 10
 local EL_UNBUFFERED, EL_REFRESH = 15, 20
 local H_SETSIZE, H_ENTER, H_SETUNIQUE = 1, 10, 20
-local LC_CTYPE, POLLHUP = 0, 0x10
+local LC_CTYPE, POLLIN, POLLHUP = 0, 1, 0x10
+local SIGINT, POLL_MILLISECONDS = 2, 500
 local CTRL_C, CTRL_D, TAB, REDRAW = 3, 4, 9, "\28"
 
 ---@class neap.Editor
@@ -76,7 +78,6 @@ function M.new(evaluator)
     Editor)
   lib.el_set(el, EL_PROMPT, C.neap_prompt)
   lib.el_set(el, EL_EDITOR, "emacs")
-  lib.el_set(el, EL_SIGNAL, int(1))
   lib.el_source(el, nil) -- ~/.editrc
   fill_history(self)
   bind(self, "^I", "ed-insert")
@@ -107,7 +108,8 @@ end
 
 local MOST_SHOWN = 200
 
--- Tab stands before the cursor; it goes, and what it asked for comes
+-- Tab stands before the cursor; it goes, and what it asked for comes. true: a key was pushed that
+-- shows it
 local function tab(self)
   self.lib.el_deletestr(self.el, 1)
   local text, cursor = text_of(self)
@@ -115,7 +117,7 @@ local function tab(self)
   if before:find("^%s*$") then -- pasted code
     self.lib.el_insertstr(self.el, "  ")
     self.lib.el_push(self.el, REDRAW)
-    return
+    return true
   end
   local word, list = complete.candidates(self.evaluator, before)
   local common = complete.common(list)
@@ -127,53 +129,68 @@ local function tab(self)
     io.stdout:write("\n", columns(shown), "\n")
     io.stdout:flush()
     self.lib.el_set(self.el, EL_REFRESH)
-    return
+    return false
   end
   self.lib.el_push(self.el, REDRAW)
+  return true
 end
 
--- nothing typed, or nobody there any more
-local function is_hung_up()
-  local one = ffi.new("neap_pollfd", { fd = 0, events = 0 })
-  return ffi.C.poll(one, 1, 0) > 0 and bit.band(one.revents, POLLHUP) ~= 0
+local one = ffi.new("neap_pollfd", { fd = 0, events = POLLIN })
+
+-- until a key was pressed: el_gets would not notice a signal, and libedit's own handling of signals
+-- ends the whole process group. false: the terminal is gone, or a signal came
+local function wait()
+  while true do
+    local n = ffi.C.poll(one, 1, POLL_MILLISECONDS)
+    if C.neap_signal_pending() ~= 0 then return false end
+    if n > 0 then return bit.band(one.revents, POLLIN + POLLHUP) == POLLIN end
+  end
 end
 
 -- keys until there is a whole line
 local function keys(self)
+  local is_pushed = false
   while true do
-    local got = self.lib.el_gets(self.el, self.n)
-    if got == nil and is_hung_up() then return nil end
+    if not is_pushed and not wait() then return nil, "stopped" end
+    is_pushed = false
+    self.lib.el_resize(self.el)
+    self.lib.el_gets(self.el, self.n)
     local text, cursor = text_of(self)
     local last = cursor > 0 and text:byte(cursor) or 0
     if text:sub(-1) == "\n" then return text:sub(1, -2) end
     if last == CTRL_C then
-      io.stdout:write("\n")
       return nil, "cancel"
     elseif text == string.char(CTRL_D) then
-      io.stdout:write("\n")
       return nil
     elseif last == TAB then
-      tab(self)
+      is_pushed = tab(self)
     end
   end
 end
 
 -- compiled code must not be on the stack while libedit handles signals
+jit.off(wait)
 jit.off(keys)
 jit.off(tab)
 
---- One line without its newline; nil at the end, nil and "cancel" after Ctrl-C.
+--- One line without its newline; nil at the end, nil and "cancel" after Ctrl-C, nil and a number
+--- after another signal.
 ---@param prompt string
 ---@return string|nil
----@return string|nil why
+---@return string|number|nil why
 function Editor:read(prompt)
   local lib, el = self.lib, self.el
   io.stdout:flush()
   ffi_neap.check(C.neap_prompt_set(prompt))
+  ffi_neap.check(C.neap_signal_watch(1))
   lib.el_set(el, EL_UNBUFFERED, int(1))
   local ok, line, why = pcall(keys, self)
   lib.el_set(el, EL_UNBUFFERED, int(0))
+  local signal = C.neap_signal_pending()
+  C.neap_signal_watch(0)
   if not ok then error(line, 0) end
+  if not line then io.stdout:write("\n") end
+  if why == "stopped" then why = signal == SIGINT and "cancel" or signal > 0 and signal or nil end
   if line and line:find("%S") then
     lib.history(self.history, self.event, H_ENTER, line)
     history.add(self.path, line)

@@ -65,9 +65,9 @@ local SIGTERM = 15
 
 --- Reads lines to their end or quit(). Returns the exit status: 0; with `batch` 1 after the first
 --- error; 143 after SIGTERM.
----@param o { read: fun(prompt: string): string|nil, string|nil, batch: boolean|nil,
----  forgives: boolean|nil }  read gives a line; nil: the end; nil, "cancel": Ctrl-C. forgives:
----  lines that are not whole at the end are no error
+---@param o { read: fun(prompt: string): string|nil, string|number|nil, batch: boolean|nil,
+---  forgives: boolean|nil }  read gives a line; nil: the end; nil, "cancel": Ctrl-C; nil, number: a
+---  signal that ends. forgives: lines that are not whole at the end are no error
 ---@return integer
 function Repl:run(o)
   while not self.session.finished do
@@ -78,6 +78,8 @@ function Repl:run(o)
       if outcome == "error" and o.batch then return 1 end
     elseif why == "cancel" then
       self.evaluator:cancel()
+    elseif why then
+      return 128 + why
     else
       break
     end
