@@ -94,6 +94,24 @@ describe("autograd", function()
     assert.same({ 0, 0, 0, 0, 1, 1 }, x:grad():table())
   end)
 
+  alone("refuses a loss that was computed from a gradient; its detach() is a constant", function()
+    local x = neap.tensor({ 1, 2 }, { 2 }, { requires_grad = true })
+    neap.scope(function()
+      local function loss() return o.sum(o.multiply(x, x)) end
+      loss():backward()
+      local grad = x:grad()
+      for _, wrong in ipairs({ function() return o.sum(o.multiply(grad, grad)) end,
+        function() return o.add(loss(), o.sum(o.scale(grad, 2))) end }) do
+        local ok, message = pcall(function() wrong():backward() end)
+        assert.is_false(ok)
+        assert.matches("computed from a gradient", tostring(message))
+        assert.same({ 2, 4 }, grad:table())
+      end
+      o.add(loss(), o.sum(grad:detach())):backward()
+      assert.same({ 4, 8 }, grad:table())
+    end)
+  end)
+
   alone("records nothing where nothing needs a gradient, nor under no_grad", function()
     local x, c = leaf(1, 2), neap.tensor({ 3, 4 })
     neap.scope(function()

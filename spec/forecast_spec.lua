@@ -36,6 +36,15 @@ describe("a forecast", function()
     assert.matches("buffers +192 B", found:memory_table(found:predict("none")))
   end)
 
+  it("says that no policy gains much where parameters dominate, and says so only there", function()
+    local wide = forecast(function()
+      return neap.nn.GPT({ vocabulary = 31, context = 4, width = 256, n_layer = 2, n_head = 2 })
+    end, { 1 }, { context = 4 })
+    assert.matches("activations are %d+%.%d%% of the peak; parameters, gradients and optimizer "
+      .. "dominate", wide:policy_table("none"))
+    assert.not_matches("dominate", forecast(gpt, { 64 }):policy_table("none"))
+  end)
+
   it("leaves the default device as it was, and nothing alive on its own", function()
     local device = neap.device("cpu")
     forecast(gpt, { 3 })

@@ -4,6 +4,20 @@ local plan_module = require("neap.checkpoint.plan")
 
 local M = {}
 
+local LITTLE = 0.1
+
+--- A sentence where activations are so little of keep-all's peak that dropping them gains nothing
+--- to speak of; nil elsewhere.
+---@param self neap.Forecast
+---@return string|nil
+function M.no_gain(self)
+  local all = self:predict("none")
+  local share = all.plan_bytes / all.peak_bytes
+  if share >= LITTLE then return nil end
+  return string.format("activations are %.1f%% of the peak; parameters, gradients and optimizer "
+    .. "dominate: no policy can gain more than that", 100 * share)
+end
+
 --- A row a policy, by falling peak: what it takes, what it costs, whether it fits.
 ---@param self neap.Forecast
 ---@param in_use string|neap.Policy
@@ -24,6 +38,7 @@ function M.policies(self, in_use, budget)
       row.spec == tostring(in_use) and ">" or " ", row.spec, bytes.format(p.peak_bytes),
       bytes.format(p.plan_bytes), 100 * row.extra_cost, verdict)
   end
+  lines[#lines + 1] = M.no_gain(self)
   return (table.concat(lines, "\n"):gsub(" +\n", "\n"):gsub(" +$", ""))
 end
 

@@ -191,13 +191,23 @@ describe("an error in a checkpointed region", function()
     assert.is_false(neap.is_recomputing())
   end)
 
-  it("never is a gradient of a gradient: gradients are constants, with and without", function()
-    regions.same(function(x, checkpoint)
+  it("is a gradient of a gradient, through a region or not; its detach() is a constant", function()
+    local function run(x, checkpoint, constant)
       op.mean(checkpoint(layers[1], x)):backward()
-      local grad = op.scale(x:grad(), 2) -- read before the next backward adds to it
-      assert.equal(0, C.neap_tensor_needs_grad(grad.id))
+      local grad = x:grad()
+      if constant then grad = grad:detach() end
+      grad = op.scale(grad, 2) -- read before the next backward adds to it
       return op.mean(checkpoint(function(a, g) return layers[2](a) * g end, x, grad))
-    end, { parameters = parameters })
+    end
+    for _, checkpoint in ipairs({ neap.checkpoint, function(fn, ...) return fn(...) end }) do
+      neap.scope(function()
+        local x = regions.tensor({ 4, 8 }, 1, { requires_grad = true })
+        local y = run(x, checkpoint)
+        assert.matches("computed from a gradient", regions.failure("graph", y.backward, y))
+      end)
+    end
+    regions.same(function(x, checkpoint) return run(x, checkpoint, true) end,
+      { parameters = parameters })
   end)
 
   it("is a region that nobody knows how to run again", function()

@@ -21,14 +21,14 @@ typedef struct frame {
   neap__slot *out[NEAP_MAX_OUTPUTS];
   neap__storage *aux[NEAP_MAX_OUTPUTS]; /* outputs nobody sees, for backward */
   neap_rng rng;
-  int device, records;
+  int device, records, of_gradient;
   neap__traced traced; /* what open and followed traces say about this op */
 } frame;
 
 /* slots of the inputs, all on one device; where their gradients go */
 static int resolve(frame *f, const neap__op *op, int n, const double *ids) {
   f->device = -1;
-  f->records = 0;
+  f->records = f->of_gradient = 0;
   f->rule.needs_grad = 0;
   if (n < op->least || n > op->most) {
     return neap__error(NEAP_ERR_INVALID, "%s: expected %d..%d inputs, found %d", op->name,
@@ -48,6 +48,7 @@ static int resolve(frame *f, const neap__op *op, int n, const double *ids) {
                          neap__devices[f->device].backend->name);
     }
     f->device = slot->storage->device;
+    f->of_gradient |= slot->of_gradient;
     f->in[i] = slot;
     f->rule.in[i] = &slot->view;
     f->edges[i] = -1;
@@ -234,6 +235,7 @@ static double apply(int op_id, int n, const double *ids, const double *attrs) {
     by_op[op_id].forward_flops += rule->forward_flops;
   }
   for (int k = 0; k < rule->n_visible; k++) {
+    f.out[k]->of_gradient = f.of_gradient;
     outputs[k] = neap__slot_id(f.out[k]);
   }
   n_outputs = rule->n_visible;

@@ -122,6 +122,7 @@ struct neap__slot {
   int32_t requires_grad, leaf_start;
   uint64_t leaf_epoch;
   double grad;
+  int32_t of_gradient; /* it is a leaf's gradient, or was computed from one */
 };
 
 extern neap__slot *neap__slabs[NEAP__N_SLABS];

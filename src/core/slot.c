@@ -93,6 +93,7 @@ neap__slot *neap__slot_new(neap__storage *storage, const neap_view *view) {
   slot->requires_grad = 0;
   slot->leaf_epoch = 0;
   slot->grad = 0;
+  slot->of_gradient = 0;
   scope_link(slot, depth);
   neap__devices[storage->device].n_tensors++;
   return slot;

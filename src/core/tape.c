@@ -366,6 +366,7 @@ double neap_tensor_grad(double id) {
   }
   neap_scope_leave(grad);
   neap_tensor_fill(grad, 0);
+  neap__slot_find(grad)->of_gradient = 1;
   slot->grad = grad;
   return grad;
 }
