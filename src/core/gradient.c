@@ -189,9 +189,10 @@ static int loss_seed(neap__tape *tape, double loss) {
                                        "before");
   }
   if (slot->of_gradient) {
-    return neap__error(NEAP_ERR_GRAPH,
-                       "backward: the loss was computed from a gradient, and gradients of gradients "
-                       "are not there; take the gradient's detach() as a constant");
+    return neap__error(
+        NEAP_ERR_GRAPH,
+        "backward: the loss was computed from a gradient, and gradients of gradients "
+        "are not there; take the gradient's detach() as a constant");
   }
   int edge = -1;
   int code = slot->tape != 0 || slot->requires_grad ? neap__edge(tape, slot, &edge) : NEAP_OK;
