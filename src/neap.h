@@ -290,6 +290,7 @@ NEAP_API double neap_apply_output(int k); /* k-th output of the last apply, k >=
 typedef struct neap_counters {
   double n_forwards, n_backwards; /* ops */
   double forward_flops, backward_flops;
+  double forward_bytes, backward_bytes; /* of tensors read and written, each once an op */
 } neap_counters;
 NEAP_API int neap_counters_get(neap_counters *out); /* since the library was loaded */
 /* The same of one op. What a recomputation leaves out is not counted. */

@@ -187,6 +187,28 @@ static int run(frame *f, int op_id, const neap__op *op) {
   return NEAP_OK;
 }
 
+/* bytes of what the kernel reads and writes; an embedding reads the rows that it writes */
+static double moved(const frame *f, const neap__op *op) {
+  double bytes = 0;
+  if (f->rule.is_view) {
+    return 0;
+  }
+  for (int i = 0; i < f->rule.n_inputs; i++) {
+    int rows_only = op->kernel == NEAP_OP_EMBEDDING && i == 1;
+    bytes += (double)neap__view_bytes(rows_only ? &f->rule.out[0] : f->rule.in[i]);
+  }
+  for (int k = 0; k < f->rule.n_outputs; k++) {
+    bytes += f->out[k] != NULL || f->aux[k] != NULL ? (double)neap__view_bytes(&f->rule.out[k]) : 0;
+  }
+  return bytes;
+}
+
+static void count(neap_counters *counters, double flops, double bytes) {
+  counters->n_forwards += 1;
+  counters->forward_flops += flops;
+  counters->forward_bytes += bytes;
+}
+
 static double apply(int op_id, int n, const double *ids, const double *attrs) {
   frame f;
   n_outputs = 0;
@@ -229,10 +251,8 @@ static double apply(int op_id, int n, const double *ids, const double *attrs) {
     return code;
   }
   if (!f.traced.skips && f.traced.take[0] == NULL) {
-    neap__counters.n_forwards += 1;
-    neap__counters.forward_flops += rule->forward_flops;
-    by_op[op_id].n_forwards += 1;
-    by_op[op_id].forward_flops += rule->forward_flops;
+    count(&neap__counters, rule->forward_flops, moved(&f, op));
+    count(&by_op[op_id], rule->forward_flops, moved(&f, op));
   }
   for (int k = 0; k < rule->n_visible; k++) {
     f.out[k]->of_gradient = f.of_gradient;
@@ -287,11 +307,13 @@ int neap_counters_get(neap_counters *out) {
   return NEAP_OK;
 }
 
-void neap__count_backward(int op, double flops) {
-  neap__counters.n_backwards += 1;
-  neap__counters.backward_flops += flops;
-  by_op[op].n_backwards += 1;
-  by_op[op].backward_flops += flops;
+void neap__count_backward(int op, double flops, double bytes) {
+  neap_counters *both[2] = {&neap__counters, &by_op[op]};
+  for (int i = 0; i < 2; i++) {
+    both[i]->n_backwards += 1;
+    both[i]->backward_flops += flops;
+    both[i]->backward_bytes += bytes;
+  }
 }
 
 int neap_counters_of(int op, neap_counters *out) {

@@ -231,6 +231,25 @@ static int has_grad(const walk *w) {
   return 0;
 }
 
+/* bytes of what the node's backward reads and writes: saved tensors and gradients; what passes its
+ * gradient on moves nothing */
+static double moved(const walk *w) {
+  double bytes = 0, written = 0;
+  int is_embedding = neap__ops[w->node->op].kernel == NEAP_OP_EMBEDDING;
+  for (int i = 0; i < w->node->n_inputs; i++) {
+    const neap_view *view = &w->in[i].view;
+    bytes += w->in[i].saved != NULL ? (double)neap__view_bytes(view) : 0;
+    if (w->in[i].edge != -1 && !(w->node->alias >> i & 1)) {
+      written += (double)neap__view_bytes(is_embedding ? &w->out[0].view : view);
+    }
+  }
+  for (int k = 0; k < w->node->n_outputs; k++) {
+    bytes += w->out[k].saved != NULL ? (double)neap__view_bytes(&w->out[k].view) : 0;
+    bytes += w->out[k].grad != NULL ? (double)neap__view_bytes(&w->out[k].view) : 0;
+  }
+  return written > 0 ? bytes + written : 0;
+}
+
 int neap__walk(neap__tape *tape) {
   tape->walking = 1;
   while (tape->n_nodes > 0) {
@@ -248,7 +267,7 @@ int neap__walk(neap__tape *tape) {
       if (code < 0) {
         return code;
       }
-      neap__count_backward(w.node->op, w.node->backward_flops);
+      neap__count_backward(w.node->op, w.node->backward_flops, moved(&w));
     }
     neap__tape_pop(tape);
   }

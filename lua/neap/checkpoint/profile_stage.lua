@@ -63,14 +63,18 @@ local function mask(tape, tensors)
   return bits
 end
 
+local BYTES = { forward_flops = "forward_bytes", backward_flops = "backward_bytes" }
+local moved_bytes -- by the ops of the last cost_of
+
 local function cost_of(uses_flops, direction, fn, ...)
   check(C.neap_counters_get(counters))
-  local flops = counters[direction]
+  local flops, bytes = counters[direction], counters[BYTES[direction]]
   local started = C.neap_now()
   local a, b, c, d = fn(...)
   local seconds = C.neap_now() - started
   check(C.neap_counters_get(counters))
   local cost = uses_flops and counters[direction] - flops or seconds * 1e9
+  moved_bytes = counters[BYTES[direction]] - bytes
   return math.floor(cost + 0.5), a, b, c, d
 end
 
@@ -87,6 +91,7 @@ local function measure_early(p, i, trace)
   C.neap_recomputing_set(0)
   if not ok then error(cost, 0) end
   profile.stops_early, profile.recompute_cost = true, cost
+  profile.recompute_moved_bytes = moved_bytes
   profile.forward_peak_bytes[4] = peak
   local held = 0
   for k = 1, #outputs do held = held + C.neap_tensor_bytes(outputs[k].id) end
@@ -112,7 +117,7 @@ function M.forward(p, i)
     p.stages[i + 1] = {
       name = stage.name, measured = true, out = out, out_bytes = distinct_bytes(outputs),
       forward_extra_bytes = math.max(0, peak - new_bytes), forward_cost = cost,
-      forward_peak_bytes = { peak, peak, 0, 0 },
+      forward_peak_bytes = { peak, peak, 0, 0 }, forward_moved_bytes = moved_bytes,
       check_bytes = check_bytes > 0 and check_bytes or nil, -- copies of the value check
     }
     p.xs[i + 1] = {} -- not among what lives while it is recomputed
@@ -155,7 +160,8 @@ local function measure_mode(p, i, mode, positions)
     end
     local m = { name = mode.name, saved_bytes = made - new_bytes, forward_cost = cost,
       forward_peak_bytes = peak, forward_extra_bytes = math.max(0, peak - made),
-      saves_in = 0, saves_out = saves_out, keep_at = positions }
+      saves_in = 0, saves_out = saves_out, keep_at = positions,
+      forward_moved_bytes = moved_bytes }
     local grads, input_grads, made_again = copies(p.grads, n), {}, {}
     local function backward()
       local n_again, tape = forward(p, i, stage_run.EARLY, made_again, trace)
@@ -163,16 +169,18 @@ local function measure_mode(p, i, mode, positions)
       stage_run.backward(stage, tape, grads, n, input_grads, n_inputs)
     end
     C.neap_recomputing_set(1)
-    local before = check(C.neap_counters_get(counters)) and 0
+    check(C.neap_counters_get(counters))
     local flops = counters.forward_flops + counters.backward_flops
+    local bytes = counters.forward_bytes + counters.backward_bytes
     local started = C.neap_now()
     local done, back_peak = pcall(metered, p.device, backward)
     C.neap_recomputing_set(0)
     if not done then error(back_peak, 0) end
     local seconds = C.neap_now() - started
     check(C.neap_counters_get(counters))
-    m.backward_cost = math.floor((p.uses_flops
-      and counters.forward_flops + counters.backward_flops - flops - before or seconds * 1e9) + 0.5)
+    flops = counters.forward_flops + counters.backward_flops - flops
+    m.backward_cost = math.floor((p.uses_flops and flops or seconds * 1e9) + 0.5)
+    m.backward_moved_bytes = counters.forward_bytes + counters.backward_bytes - bytes
     m.backward_peak_bytes = back_peak
     m.backward_extra_bytes = math.max(0, back_peak - profile.grad_bytes)
     profile.modes = profile.modes or {}
@@ -216,7 +224,7 @@ function M.backward(p, i)
   local cost, back_peak, change = cost_of(p.uses_flops, "backward_flops", metered, p.device,
     stage_run.backward, stage, tape, p.grads, n, input_grads, n_inputs)
   profile.backward_peak_bytes = back_peak
-  profile.backward_cost = cost
+  profile.backward_cost, profile.backward_moved_bytes = cost, moved_bytes
   profile.grad_bytes = change + before + profile.saved_bytes
   profile.backward_extra_bytes = math.max(0, back_peak - profile.grad_bytes)
   free_all(outputs)

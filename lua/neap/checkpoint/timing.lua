@@ -104,8 +104,13 @@ local function in_seconds(chain, batch, runs, options)
   return M.medians(profiles, in_flops)
 end
 
--- what a forward moves at least: its input, and each byte that it makes, written and read once
-local function moved_bytes(stage, input, key)
+local MOVED = { forward_cost = "forward_moved_bytes", backward_cost = "backward_moved_bytes",
+  recompute_cost = "recompute_moved_bytes" }
+
+-- as counted op by op; of a written profile what is moved at least: its input, and each byte that
+-- it makes, written and read once
+local function moved_bytes(stage, input, key, of)
+  if of[MOVED[key]] then return of[MOVED[key]] end
   local made = stage.out_bytes + stage.saved_bytes
   if key == "backward_cost" then
     return input + 2 * made + stage.out_bytes + (stage.grad_bytes or 0)
@@ -121,7 +126,7 @@ function M.estimate(profile, machine)
   local input = 0
   for _, stage in ipairs(profile.stages) do
     each_cost(stage, function(to, key)
-      local moved = moved_bytes(stage, input, key)
+      local moved = moved_bytes(stage, input, key, to)
       to[key] = math.floor(to[key] / machine.gflops + moved / machine.gbytes + 0.5)
     end)
     input = stage.out_bytes
