@@ -8,7 +8,6 @@
 #include "core/rules.h"
 #include "core/trace.h"
 
-neap_counters neap__counters;
 static neap_counters by_op[NEAP__MAX_OPS];
 
 static double outputs[NEAP_MAX_OUTPUTS];
@@ -203,12 +202,6 @@ static double moved(const frame *f, const neap__op *op) {
   return bytes;
 }
 
-static void count(neap_counters *counters, double flops, double bytes) {
-  counters->n_forwards += 1;
-  counters->forward_flops += flops;
-  counters->forward_bytes += bytes;
-}
-
 static double apply(int op_id, int n, const double *ids, const double *attrs) {
   frame f;
   n_outputs = 0;
@@ -251,8 +244,9 @@ static double apply(int op_id, int n, const double *ids, const double *attrs) {
     return code;
   }
   if (!f.traced.skips && f.traced.take[0] == NULL) {
-    count(&neap__counters, rule->forward_flops, moved(&f, op));
-    count(&by_op[op_id], rule->forward_flops, moved(&f, op));
+    by_op[op_id].n_forwards += 1;
+    by_op[op_id].forward_flops += rule->forward_flops;
+    by_op[op_id].forward_bytes += moved(&f, op);
   }
   for (int k = 0; k < rule->n_visible; k++) {
     f.out[k]->of_gradient = f.of_gradient;
@@ -303,17 +297,22 @@ int neap_counters_get(neap_counters *out) {
   if (out == NULL) {
     return neap__error(NEAP_ERR_INVALID, "counters: no result");
   }
-  *out = neap__counters;
+  *out = (neap_counters){0};
+  for (int i = 0; i < neap__n_ops; i++) {
+    out->n_forwards += by_op[i].n_forwards;
+    out->n_backwards += by_op[i].n_backwards;
+    out->forward_flops += by_op[i].forward_flops;
+    out->backward_flops += by_op[i].backward_flops;
+    out->forward_bytes += by_op[i].forward_bytes;
+    out->backward_bytes += by_op[i].backward_bytes;
+  }
   return NEAP_OK;
 }
 
 void neap__count_backward(int op, double flops, double bytes) {
-  neap_counters *both[2] = {&neap__counters, &by_op[op]};
-  for (int i = 0; i < 2; i++) {
-    both[i]->n_backwards += 1;
-    both[i]->backward_flops += flops;
-    both[i]->backward_bytes += bytes;
-  }
+  by_op[op].n_backwards += 1;
+  by_op[op].backward_flops += flops;
+  by_op[op].backward_bytes += bytes;
 }
 
 int neap_counters_of(int op, neap_counters *out) {

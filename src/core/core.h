@@ -273,7 +273,6 @@ void neap__rng_draw(neap_rng *rng, int op, const neap_view *view);
 void neap__rng_undo(void); /* the draw did not happen */
 uint64_t neap__rng_key(double seed, double stream);
 
-extern neap_counters neap__counters;
 void neap__count_backward(int op, double flops, double bytes);
 
 #endif
