@@ -87,6 +87,18 @@ NEAP_API double neap_now(void); /* monotonic seconds */
 NEAP_API int neap_signal_watch(int on);
 NEAP_API int neap_signal_pending(void); /* its number, 0: none */
 
+/* Starts a program without a shell: words[0] is its path, NULL ends the words. It has this
+ * process's environment, nothing on stdin, and its output in two files that are made anew. It is in
+ * a process group of its own, and killed when this process ends. IO where it cannot run; nothing
+ * runs then. */
+NEAP_API int neap_process_start(const char *const *words, const char *out_path,
+                                const char *err_path, double *pid);
+/* Whether a program that was started has ended, without waiting. Once it has, *status is its exit
+ * status, or minus the signal that ended it, and its number is of no use any more: STATE. */
+NEAP_API int neap_process_status(double pid, int *has_ended, int *status);
+NEAP_API int neap_process_signal(double pid, int signal_number); /* STATE where there is none */
+NEAP_API void neap_sleep(double seconds);                        /* less when a signal comes */
+
 /* What a line editor shows before the line, at most 63 bytes; copied. INVALID. */
 NEAP_API int neap_prompt_set(const char *text);
 NEAP_API char *neap_prompt(void *editor); /* the same text, in the form that libedit asks for it */
