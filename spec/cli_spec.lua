@@ -152,7 +152,8 @@ describe("cli.run", function()
   it("prints the JSON object on a failure too, with what is known so far", function()
     local out, complaint, status = run("report.steps = 3; fail.raise('diverged', 'loss is nan')",
       "--json")
-    assert.same({ steps = 3, exit = 4, error = "loss is nan" }, (json.decode(out)))
+    assert.same({ steps = 3, exit = 4, error = "loss is nan", error_kind = "diverged" },
+      (json.decode(out)))
     assert.equal("x.lua: loss is nan\n", complaint)
     assert.equal(4, status)
   end)

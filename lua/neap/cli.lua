@@ -269,6 +269,7 @@ function M.run(name, arguments, main)
   local status = ok and (result or 0) or M.status(result)
   if not ok then
     report.error = one_line(result)
+    report.error_kind = fail.is(result) and result.kind or nil
     io.stderr:write(name, ": ", report.error, "\n")
     if os.getenv("NEAP_TRACEBACK") == "1" then io.stderr:write(trace, "\n") end
   end

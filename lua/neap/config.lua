@@ -163,18 +163,21 @@ local function number_text(number)
   end
 end
 
-local function source(value)
+--- Lua text of one value: a name, a number, or a table of these.
+---@param value any
+---@return string
+function M.source(value)
   if type(value) == "string" then return (string.format("%q", value):gsub("\\\n", "\\n")) end
   if type(value) == "number" then return number_text(value) end
   if type(value) ~= "table" then return tostring(value) end
   local parts, keys = {}, {}
-  for i = 1, #value do parts[i] = source(value[i]) end
+  for i = 1, #value do parts[i] = M.source(value[i]) end
   for key in pairs(value) do
     if type(key) == "string" then keys[#keys + 1] = key end
   end
   table.sort(keys)
   for _, key in ipairs(keys) do
-    parts[#parts + 1] = string.format("[%s] = %s", source(key), source(value[key]))
+    parts[#parts + 1] = string.format("[%s] = %s", M.source(key), M.source(value[key]))
   end
   return "{ " .. table.concat(parts, ", ") .. " }"
 end
@@ -188,7 +191,7 @@ function M.dump(config)
   for _, spec in ipairs(schema.KEYS) do
     local value = config[spec.key]
     if value ~= nil then
-      lines[#lines + 1] = string.format("  %s = %s,", spec.key, source(value))
+      lines[#lines + 1] = string.format("  %s = %s,", spec.key, M.source(value))
     end
   end
   lines[#lines + 1] = "}\n"
