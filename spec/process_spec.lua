@@ -44,6 +44,14 @@ describe("a process", function()
     assert.is_true(started:has_ended())
   end)
 
+  it("is in a group of its own: the terminal's Ctrl-C is ours to pass on", function()
+    local started = process.start({ "/bin/sleep", "100" }, out, err)
+    local group = trials.contents("/proc/" .. started.pid .. "/stat"):match("%) %a %d+ (%d+)")
+    started:signal("kill")
+    assert.equal(started.pid, tonumber(group))
+    while not started:has_ended() do process.sleep(0.005) end
+  end)
+
   it("that cannot be started is an error, and leaves nothing running", function()
     for _, case in ipairs({ { "/nowhere/program", out, "No such file" },
       { directory, out, "Permission denied" }, { "/bin/true", "/nowhere/out", "No such file" } }) do

@@ -158,10 +158,19 @@ describe("a sweep", function()
     assert.is_true(row.step_seconds_least < row.step_seconds_most)
   end)
 
-  it("ends a trial that takes too long", function()
-    local result = trials.run({ "--grid", "steps=1000000", "--timeout", "0.7", "--out", "slow" },
-      directory)
+  it("does not repeat what did not work", function()
+    local result = trials.run({ "--grid", "lr=1e38", "--repeat", "2", "--out", "once" }, directory)
+    assert.equal(4, result.status, result.err)
+    assert.equal(1, trials.rows(directory .. "/once")[1].repeats)
+  end)
+
+  it("ends a trial that takes too long, which can be tried again from its start", function()
+    local arguments = { "--grid", "steps=1000000", "--timeout", "0.7", "--out", "slow" }
+    local result = trials.run(arguments, directory)
     assert.equal(1, result.status, result.err)
+    assert.same({ "timeout" }, statuses("slow"))
+    local again = trials.run({ "--retry", unpack(arguments) }, directory)
+    assert.equal(1, again.status, again.err)
     assert.same({ "timeout" }, statuses("slow"))
   end)
 
