@@ -1,10 +1,12 @@
 -- Sweeps: trials of a config over a grid, in processes of their own, and what came of them.
 local ffi_neap = require("neap.ffi")
 local bytes = require("neap.bytes")
+local chart = require("neap.sweep.chart")
 local fail = require("neap.fail")
 local files = require("neap.files")
 local grid = require("neap.sweep.grid")
 local predictions = require("neap.sweep.predictions")
+local report = require("neap.report")
 local row_module = require("neap.sweep.row")
 local runner = require("neap.sweep.runner")
 local store_module = require("neap.sweep.store")
@@ -103,6 +105,16 @@ local function rows_of(trials, store)
   return rows
 end
 
+-- each whole or not at all
+local function write_tables(store, keys, title)
+  local rows, path = store:rows(), store.path .. "/"
+  files.write(path .. "results.csv", tables.csv(rows, keys))
+  files.write(path .. "results.json", tables.json(rows))
+  files.write(path .. "results.md", tables.markdown(rows, keys, title))
+  files.write(path .. "report.svg", chart.svg(rows, keys, chart.FILE_STYLE))
+  files.write(path .. "report.html", report.html(rows, keys, title))
+end
+
 local function run(o, about, axes, trials)
   local keys, mine, title = {}, share(trials, o.shard), files.basename(about.config_path)
   for i, axis in ipairs(axes) do keys[i] = axis.key end
@@ -123,16 +135,16 @@ local function run(o, about, axes, trials)
     done = function(row, trial)
       about.say(line_of(row, trial, #trials))
       if C.neap_now() - written > TABLE_SECONDS then
-        tables.write(store, keys, title)
+        write_tables(store, keys, title)
         written = C.neap_now()
       end
     end })
-  tables.write(store, keys, title)
+  write_tables(store, keys, title)
   if signal ~= 0 then
     about.say("stopped; go on with: " .. about.resume_command)
     return 128 + signal
   end
-  about.say("results: " .. o.out .. "/results.md")
+  about.say(string.format("results: %s/results.md, %s/report.html", o.out, o.out))
   return row_module.exit_status(rows_of(mine, store))
 end
 

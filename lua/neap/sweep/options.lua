@@ -29,7 +29,8 @@ M.OPTIONS = {
 local SWEEP = {
   name = "sweep.lua",
   description = "Trains a config with every combination of some values, each in a process of its "
-    .. "own, and tabulates memory against time: results.jsonl, .csv, .json and .md in --out.",
+    .. "own, and tabulates memory against time: results.jsonl, .csv, .json, .md and report.html in "
+    .. "--out.",
   config = "A config file. Default: examples/configs/small.lua.",
   epilog = [[
 Examples:

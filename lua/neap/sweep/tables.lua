@@ -1,6 +1,5 @@
--- The rows of a sweep as results.csv, results.json and results.md.
+-- The rows of a sweep as CSV, JSON and Markdown.
 local bytes = require("neap.bytes")
-local files = require("neap.files")
 local json = require("neap.json")
 local row_module = require("neap.sweep.row")
 
@@ -112,8 +111,10 @@ end
 local HEADS = { "status", "predicted peak", "measured peak", "beside keep-all", "extra FLOPs",
   "ms a step", "tokens/s", "train loss", "val loss", "front" }
 
--- what a reader has to know about the times, once
-local function remarks(rows)
+--- What a reader has to know about the times, a sentence each.
+---@param rows table[]
+---@return string[]
+function M.remarks(rows)
   local out, jobs, shards, repeats = {}, 1, false, 1
   for _, row in ipairs(rows) do
     jobs, repeats = math.max(jobs, row.jobs), math.max(repeats, row.repeats)
@@ -161,21 +162,10 @@ function M.markdown(rows, keys, title)
     end
   end
   lines[#lines + 1] = ""
-  for _, remark in ipairs(remarks(rows)) do lines[#lines + 1] = remark end
+  for _, remark in ipairs(M.remarks(rows)) do lines[#lines + 1] = remark end
   if #errors > 0 then lines[#lines + 1] = "" end
   for _, line in ipairs(errors) do lines[#lines + 1] = line end
   return table.concat(lines, "\n") .. "\n"
-end
-
---- Writes all of them into a sweep's directory, each whole or not at all.
----@param store neap.sweep.Store
----@param keys string[]
----@param title string
-function M.write(store, keys, title)
-  local rows = store:rows()
-  files.write(store.path .. "/results.csv", M.csv(rows, keys))
-  files.write(store.path .. "/results.json", M.json(rows))
-  files.write(store.path .. "/results.md", M.markdown(rows, keys, title))
 end
 
 return M
